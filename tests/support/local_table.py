@@ -18,9 +18,8 @@ from airflow_provider_sfstream.tables.job_config import BATCH_BYTES
 from airflow_provider_sfstream.tables.replica.config import TARGET_FILE_BYTES
 from airflow_provider_sfstream.tables.replica.file_groups import FileGroup, ends_of, file_groups_of_table
 from airflow_provider_sfstream.tables.replica.rewriting import RewritePlan, rewritten
-from airflow_provider_sfstream.tables.replica.rewritten_files import HistoryPlan
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
-from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Deletes, Merge, table_schema
+from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Merge, table_schema
 from airflow_provider_sfstream.tables.rows.shuffle import BLOCK, blocks
 from tests.support.replica_model import Row
 
@@ -28,17 +27,10 @@ from tests.support.replica_model import Row
 class LocalTable:
     """Delta table below ``folder``, with its history in a second table there."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        deletes: Deletes = "soft",
-        target: int = TARGET_FILE_BYTES,
-        batch_bytes: int = BATCH_BYTES,
-    ) -> None:
+    def __init__(self, folder: Path, *, target: int = TARGET_FILE_BYTES, batch_bytes: int = BATCH_BYTES) -> None:
         self.log = DeltaTableLog(TableLocation(str(folder / "Account")))
         self.past = DeltaTableLog(TableLocation(str(folder / "Account__history")))
-        self._deletes, self._target, self._batch_bytes = deletes, target, batch_bytes
+        self._target, self._batch_bytes = target, batch_bytes
 
     def file_groups(self, more: Iterable[str] = ()) -> tuple[FileGroup, ...]:
         return file_groups_of_table(self.log.version().files, more)
@@ -59,7 +51,8 @@ class LocalTable:
             file_groups=file_groups,
             merge=merge,
             incoming=incoming[0].schema,
-            history=HistoryPlan(self.past.location, self._deletes, gone_at) if has_history else None,
+            history=self.past.location if has_history else None,
+            gone_at=gone_at or 0,
             target=self._target,
             batch_bytes=self._batch_bytes,
         )

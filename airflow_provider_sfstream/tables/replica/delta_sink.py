@@ -22,7 +22,7 @@ from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.dirty_lists import DirtyLists, remove_lists
 from airflow_provider_sfstream.tables.replica.file_groups import FileGroup, ends_of, file_groups_of_table, quantiles
 from airflow_provider_sfstream.tables.replica.rewriting import RewritePlan, rewritten
-from airflow_provider_sfstream.tables.replica.rewritten_files import REWRITTEN, HistoryPlan, RewriteResult, table_files
+from airflow_provider_sfstream.tables.replica.rewritten_files import REWRITTEN, RewriteResult, table_files
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, TableState
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
@@ -55,7 +55,7 @@ class Incoming:
     :param ids: function for ``mapInArrow`` that yields the ``Id`` of incoming rows, called with a sample of the rows if
         they are many and the table has few rows.
     :param check: receives the result of the rewrite before it is committed.
-    :param gone_at: for fetched records, the end of the version of a row that is dropped (microseconds since the epoch).
+    :param gone_at: as in :class:`RewritePlan`.
     :param changed_after: as for :meth:`DirtyLists.update`, like ``changed_since``.
     """
 
@@ -66,7 +66,7 @@ class Incoming:
     count: int
     ids: Rows = iter
     check: Callable[[RewriteResult], None] = lambda _: None
-    gone_at: int | None = None
+    gone_at: int = 0
     changed_after: int | None = None
     changed_since: int | None = None
 
@@ -140,16 +140,14 @@ class DeltaSink:
         return self._checked.pop(name, None) or self._log(name).version(progress=[PROGRESS])
 
     def _plan(self, name: str, incoming: Incoming, version: TableVersion, rows: Frame) -> RewritePlan:
-        history = None
-        if incoming.table.history is not None:
-            location = self.location.below(HISTORY.format(name))
-            history = HistoryPlan(location, incoming.table.deletes, incoming.gone_at)
+        has_history = incoming.table.history is not None
         return RewritePlan(
             location=self.location.below(name),
             file_groups=self._file_groups(version, incoming, rows),
             merge=incoming.merge,
             incoming=incoming.schema,
-            history=history,
+            history=self.location.below(HISTORY.format(name)) if has_history else None,
+            gone_at=incoming.gone_at,
             target=self._config.target_file_bytes,
             batch_bytes=self.batch_bytes,
         )

@@ -88,8 +88,7 @@ def reconcile(
     id_ranges = _ranges(lines)
     wrong_ids = [{"Id": line["wrong"]} for line in lines if line["wrong"] is not None]
     merge = MarkMerge(columns, refresh.applied_sequence, time.time_ns() // 1_000)
-    # gone_at must be set, because the rows are not changes; its value is not used, since this merge drops no row.
-    incoming = Incoming(table, table, merge, _IDS, count=0, gone_at=0)
+    incoming = Incoming(table, table, merge, _IDS, count=0)
     marked = sink.engine.rows_of(pa.RecordBatch.from_pylist(wrong_ids, schema=_IDS))
     after, _ = sink.merge_rows(name, incoming, marked)
     report = {

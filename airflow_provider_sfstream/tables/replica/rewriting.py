@@ -22,7 +22,7 @@ from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.job_config import BATCH_BYTES
 from airflow_provider_sfstream.tables.replica.config import TARGET_FILE_BYTES
 from airflow_provider_sfstream.tables.replica.file_groups import FileGroup, divided_ids, parts, ranges_of, stored_rows
-from airflow_provider_sfstream.tables.replica.rewritten_files import REWRITTEN, History, HistoryPlan, Output
+from airflow_provider_sfstream.tables.replica.rewritten_files import REWRITTEN, Output
 from airflow_provider_sfstream.tables.rows.applied_changes import record_lengths
 from airflow_provider_sfstream.tables.rows.arrow_rows import (
     are_equal,
@@ -33,6 +33,7 @@ from airflow_provider_sfstream.tables.rows.arrow_rows import (
     rows_at_once,
 )
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
+from airflow_provider_sfstream.tables.rows.history_batches import ended_by_changes, ended_by_refresh, version_schema
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, ColumnsMerge, Merge, RefreshMerge, table_schema
 from airflow_provider_sfstream.tables.rows.shuffle import (
     BLOCK,
@@ -55,6 +56,8 @@ class RewritePlan:
     """Plan for rewriting file groups of a table.
 
     :param incoming: schema of the incoming rows.
+    :param history: folder of the table of ended versions, if it has one.
+    :param gone_at: for fetched records, end of the version of a dropped row (microseconds since the epoch).
     :param target: target size of a file, in bytes.
     :param batch_bytes: most bytes of incoming rows, in Arrow, that are held at a time. Merging them needs two to three
         times as much memory, in addition to a few row groups.
@@ -64,7 +67,8 @@ class RewritePlan:
     file_groups: tuple[FileGroup, ...]
     merge: Merge
     incoming: pa.Schema
-    history: HistoryPlan | None = None
+    history: TableLocation | None = None
+    gone_at: int = 0
     target: int = TARGET_FILE_BYTES
     batch_bytes: int = BATCH_BYTES
 
@@ -150,21 +154,21 @@ def _merge(plan: RewritePlan, file_group: FileGroup, number: int, blocks: Shuffl
         return []
     row_bytes = size / max(sum(map(len, id_columns)), 1)
     del id_columns
-    output = Output(
-        plan.location.filesystem(), table_schema(plan.merge.columns), _file_ends(plan, file_group, ids, row_bytes)
-    )
-    history = History(plan.merge.columns, plan.history, plan.batch_bytes // 2)
+    schema, ends = table_schema(plan.merge.columns), _file_ends(plan, file_group, ids, row_bytes)
+    outputs = [Output(plan.location.filesystem(), schema, ends)]
+    if plan.history is not None:
+        outputs.append(Output(plan.history.filesystem(), version_schema(plan.merge.columns), is_history=True))
     fetched: Counter[str] = Counter({"gone": 0, "incoming": len(ids)})
     del ids
     try:
         for part, tables in ranges_of(file_group, number, blocks, plan.batch_bytes):
-            _Range(plan, part, tables, output, history).merge(fetched)
+            _Range(plan, part, tables, *outputs).merge(fetched)
             release_memory()
         counts = [] if plan.are_changes else [{"counts": json.dumps(fetched).encode()}]
-        return [*output.close(), *history.close(), *counts]
+        return [*(line for output in outputs for line in output.close()), *counts]
     except BaseException:
-        output.abandon()
-        history.abandon()
+        for output in outputs:
+            output.abandon()
         raise
 
 
@@ -215,7 +219,12 @@ class _Range:
     """Records of one file group, or of an ID range in it, that are merged at a time."""
 
     def __init__(
-        self, plan: RewritePlan, file_group: FileGroup, incoming: list[pa.Table], output: Output, history: History
+        self,
+        plan: RewritePlan,
+        file_group: FileGroup,
+        incoming: list[pa.Table],
+        output: Output,
+        history: Output | None = None,
     ) -> None:
         self._plan, self._file_group, self._output, self._history = plan, file_group, output, history
         rows = combined(plan.incoming, incoming, ["Id", "_sequence"] if plan.are_changes else [])
@@ -276,8 +285,18 @@ class _Range:
         """
         incoming = self._incoming(places)
         new, dropped = self._plan.merge(base, incoming)
-        self._history.write(base, incoming, new, dropped)
+        if self._history is not None:
+            for ended in self._ended(base, incoming, new, dropped):
+                self._history.append(ended)
         return new, dropped
+
+    def _ended(
+        self, base: pa.RecordBatch, incoming: pa.RecordBatch, new: pa.RecordBatch, dropped: pa.BooleanArray
+    ) -> Iterable[pa.RecordBatch]:
+        merge = self._plan.merge
+        if isinstance(merge, ChangesMerge):
+            return ended_by_changes(base, incoming, merge.columns, merge.deletes, self._plan.batch_bytes // 2)
+        return [ended_by_refresh(base, new, dropped, merge.columns, self._plan.gone_at)]
 
     def _incoming(self, places: pa.Array) -> pa.RecordBatch:
         """Return the incoming rows of records."""

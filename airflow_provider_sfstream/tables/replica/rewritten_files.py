@@ -13,12 +13,8 @@ import pyarrow as pa
 
 from airflow_provider_sfstream.tables.delta.delta_table import TableFile
 from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter
-from airflow_provider_sfstream.tables.delta.table_location import TableLocation
-from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.replica.file_groups import FileGroup
 from airflow_provider_sfstream.tables.rows.arrow_rows import count_true
-from airflow_provider_sfstream.tables.rows.history_batches import ended_by_changes, ended_by_refresh, version_schema
-from airflow_provider_sfstream.tables.rows.merging import Columns
 from airflow_provider_sfstream.tables.rows.shuffle import file_groups_of
 
 REWRITTEN = pa.schema(
@@ -81,19 +77,6 @@ def table_files(lines: Sequence[Mapping[str, Any]], *, is_history: bool | None) 
     ]
 
 
-@dataclass(frozen=True)
-class HistoryPlan:
-    """Destination of the versions that a rewrite ends.
-
-    :param gone_at: end of the version of a row that a refresh drops (microseconds since the epoch); ``None`` for
-        changes.
-    """
-
-    location: TableLocation
-    deletes: Deletes
-    gone_at: int | None = None
-
-
 class Output:
     """New files of a file group, divided at some IDs."""
 
@@ -137,34 +120,3 @@ class Output:
         self._writers[number].append(rows)
         dirty, deleted = self._counts.get(number, (0, 0))
         self._counts[number] = dirty + count_true(rows["_dirty"]), deleted + count_true(rows["_deleted"])
-
-
-class History:
-    """Versions of rows that a rewrite ends."""
-
-    def __init__(self, columns: Columns, plan: HistoryPlan | None, batch_bytes: int) -> None:
-        self._columns, self._plan, self._batch_bytes = columns, plan, batch_bytes
-        if plan is not None:
-            self._output = Output(plan.location.filesystem(), version_schema(columns), is_history=True)
-
-    def write(
-        self, base: pa.RecordBatch, incoming: pa.RecordBatch, new: pa.RecordBatch, dropped: pa.BooleanArray
-    ) -> None:
-        """Write the versions that end with the merge of incoming rows into ``base``."""
-        plan, columns = self._plan, self._columns
-        if plan is None:
-            return
-        if plan.gone_at is not None:
-            self._output.append(ended_by_refresh(base, new, dropped, columns, plan.gone_at))
-        else:
-            for ended in ended_by_changes(base, incoming, columns, plan.deletes, self._batch_bytes):
-                self._output.append(ended)
-
-    def close(self) -> list[dict[str, Any]]:
-        """Return the lines of the files."""
-        return [] if self._plan is None else self._output.close()
-
-    def abandon(self) -> None:
-        """Close the files, which no commit will name."""
-        if self._plan is not None:
-            self._output.abandon()

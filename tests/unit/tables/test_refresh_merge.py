@@ -58,7 +58,7 @@ class Refresher:
 
     def table(self, rows: Iterable[Row], deletes: Deletes = "soft") -> LocalTable:
         self._tables += 1
-        table = LocalTable(self._folder / str(self._tables), deletes=deletes)
+        table = LocalTable(self._folder / str(self._tables))
         table.merge([batch_of(list(rows), TABLE_ENVELOPE | COLUMNS)], _ReplacedRows())
         return table
 

@@ -41,7 +41,7 @@ class Replica:
     batch_bytes: int = BATCH_BYTES
 
     def __post_init__(self) -> None:
-        self.table = LocalTable(self.folder, deletes=self.deletes, target=self.target, batch_bytes=self.batch_bytes)
+        self.table = LocalTable(self.folder, target=self.target, batch_bytes=self.batch_bytes)
 
     def run(self, changes: Sequence[Row], parts: int = 1, *, more: Sequence[str] = ()) -> list[dict]:
         batches = [change_batch(changes[part::parts], self.columns) for part in range(parts)]

@@ -64,7 +64,7 @@ def applied(
 ) -> tuple[dict[str, Row], list[Row]]:
     """Return the rows and all versions after applying changes in windows that end at ``ends``."""
     folder.mkdir()
-    table = LocalTable(folder, deletes=deletes)
+    table = LocalTable(folder)
     if before:
         table.merge([batch_of(before, TABLE_ENVELOPE | FEW)], StoredRows())
     for window in windows(changes, ends):
