@@ -200,11 +200,7 @@ class ReplicaErasure:
         remove_lists(self._files, self._base, self._entity, live)
 
     def _remove_reports(self) -> None:
-        """Remove the object's reports of comparisons, and the metrics of all jobs.
-
-        Earlier versions of this package wrote record IDs into them, and the checksum of a range may be that of one
-        record.
-        """
+        """Remove the reports of the object's comparisons, and all metrics: a range may be that of one record."""
         self._files.delete(f"{self._base}/{METRICS}")
         folder = f"{self._base}/{RECONCILIATIONS}"
         for refresh_id in self._files.folders(folder):

@@ -82,10 +82,7 @@ def maintain(files: JobFiles, base: str, location: TableLocation, config: Mainte
 
 
 class _Maintenance:
-    """Maintenance of the tables below one folder.
-
-    :param names: names of the existing Delta tables.
-    """
+    """Maintenance of the tables below one folder."""
 
     def __init__(self, names: Collection[str], location: TableLocation, config: MaintenanceConfig) -> None:
         self._names, self._location, self._config = names, location, config
@@ -94,8 +91,7 @@ class _Maintenance:
 
     def maintain_event_table(self, name: str) -> None:
         """Compact and vacuum a table of an event log; skip a table of anything else."""
-        upkeep = self._upkeep(name)
-        if not upkeep.begin():
+        if (upkeep := self._upkeep(name)) is None:
             return
         if not _is_of_event_log(name, upkeep.table):
             upkeep.leave(_UNKNOWN)
@@ -134,14 +130,9 @@ class _Maintenance:
     def _maintain_version(
         self, name: str, number: int, referenced: Mapping[str, Collection[int]], *, merges: bool
     ) -> int:
-        """Maintain a table of a replica; return the version to name in place of ``number``, which has the same rows.
-
-        :param referenced: versions that snapshots name.
-        """
-        if name not in self._names:
-            return number
-        upkeep = self._upkeep(name)
-        if not upkeep.begin():
+        """Maintain a table of a replica; return the version to name in place of ``number``, which has the same rows."""
+        upkeep = self._upkeep(name) if name in self._names else None
+        if upkeep is None:
             return number
         newest = _newest_with_same_rows(upkeep.table, number)
         if newest is None:
@@ -153,9 +144,16 @@ class _Maintenance:
         self._replica[name] = upkeep
         return upkeep.table.same_rows_through(newest)
 
-    def _upkeep(self, name: str) -> _TableUpkeep:
+    def _upkeep(self, name: str) -> _TableUpkeep | None:
+        """Return the maintenance of a table; ``None`` if its files alone do not determine its rows."""
         table = TableVersions(self._location.below(name), self._config.job)
-        return _TableUpkeep(table, self.metrics.tables.setdefault(name, MaintainedTableMetrics()))
+        upkeep = _TableUpkeep(table, self.metrics.tables.setdefault(name, MaintainedTableMetrics()))
+        try:
+            upkeep.begin()
+        except ConfigurationError as error:
+            upkeep.leave(str(error))
+            return None
+        return upkeep
 
 
 def _is_of_event_log(name: str, table: TableVersions) -> bool:
@@ -182,16 +180,10 @@ class _TableUpkeep:
     def __init__(self, table: TableVersions, metrics: MaintainedTableMetrics) -> None:
         self.table, self._metrics = table, metrics
 
-    def begin(self) -> bool:
-        """Read the table; return whether its files alone determine its rows."""
-        try:
-            version = self.table.version()
-        except ConfigurationError as error:
-            self.leave(str(error))
-            return False
-        self._metrics.files_before, self._metrics.version_before = len(version.files), version.number
+    def begin(self) -> None:
+        """Read the table; raise a ``ConfigurationError`` if its files alone do not determine its rows."""
         self._count()
-        return True
+        self._metrics.files_before, self._metrics.version_before = self._metrics.files, self._metrics.version
 
     def leave(self, why: str) -> None:
         """Log and record why the maintenance of the table is not completed."""

@@ -160,10 +160,8 @@ class DeltaSink:
         file_groups: Sequence[FileGroup],
         lines: Sequence[Mapping[str, Any]],
     ) -> tuple[TableState, RewriteResult]:
-        """Commit the files of one table, then write its list of rows to fetch.
-
-        :param lines: lines of :data:`REWRITTEN` for this table, with indexes of ``file_groups``.
-        """
+        """Commit the files of one table, then write its list of rows to fetch. Its ``lines`` have indexes of
+        ``file_groups``."""
         table, merge = incoming.table, incoming.merge
         numbers = sorted({line["file_group"] for line in lines if line["is_history"] is False})
         rewritten_groups = [file_groups[number] for number in numbers]

@@ -166,10 +166,8 @@ def _by_range(blocks: ShuffleBlocks, number: int, ends: Sequence[str], batch_byt
     """Return the incoming rows of a file group, divided at some IDs. All are read once, for any number of ranges."""
     divided = ShuffleBlocks()
     try:
-        contents = (unpacked(content) for content in blocks.read(number))
-        for block_batch in send_blocks(lambda batches: batches, ends, batch_bytes)(
-            batch for rows in contents for batch in rows.to_batches()
-        ):
+        batches = (batch for content in blocks.read(number) for batch in unpacked(content).to_batches())
+        for block_batch in send_blocks(iter, ends, batch_bytes)(batches):
             divided.add(block_batch)
     except BaseException:
         divided.__exit__()

@@ -114,13 +114,9 @@ def reconcile(
 class _Comparison:
     """Arguments of a comparison.
 
-    :param schema: schema of the table's rows, restricted to the columns to read: ``Id``, ``_dirty``, ``_sequence``,
-        ``_deleted``, and the columns to compare.
-    :param images: schema of the fetched records.
-    :param columns: columns to compare, besides whether a record is deleted.
+    :param schema: schema of the columns to read; ``images``: of the fetched records.
     :param applied_sequence: as in the refresh. A row that has seen a later event is not compared.
     :param moment: time of the last change in the table (microseconds since the epoch); ``None``: it has no change.
-    :param deletes: with ``"hard"``, a deleted record has no row.
     """
 
     location: TableLocation
@@ -142,10 +138,7 @@ def _moments(batches: Batches) -> Batches:
 
 
 def _judged(plan: _Comparison) -> Rows:
-    """Return a function for ``mapInArrow`` that reads packed fetched records and yields :data:`_JUDGED`.
-
-    All packed records of a file group must arrive at one task.
-    """
+    """Return a function for ``mapInArrow`` that reads all packed records of file groups, and yields :data:`_JUDGED`."""
 
     def rows(batches: Batches) -> Batches:
         with ShuffleBlocks() as blocks:
@@ -162,8 +155,7 @@ def _judged(plan: _Comparison) -> Rows:
 
 
 def _ranges(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return each ID range, in order: ``id_prefix``, the common prefix of its IDs, and its number of records for each
-    verdict."""
+    """Return each ID range, in order: the prefix of its IDs, and its number of records for each verdict."""
     counts_by_prefix: dict[str, dict[str, Any]] = {}
     for line in lines:
         if line["wrong"] is None:

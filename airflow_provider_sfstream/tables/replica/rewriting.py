@@ -143,10 +143,8 @@ def _rewrite(plan: RewritePlan, file_group: FileGroup, number: int, blocks: Shuf
 
 
 def _merge(plan: RewritePlan, file_group: FileGroup, number: int, blocks: ShuffleBlocks) -> list[dict[str, Any]]:
-    """Merge incoming rows into a file group, as :func:`_rewrite`.
-
-    If they exceed ``batch_bytes``, one ID range is merged after another, into the same files.
-    """
+    """Merge incoming rows into a file group, as :func:`_rewrite`: if they exceed ``batch_bytes``, one ID range after
+    another into the same files."""
     size = blocks.size(number)
     id_columns = [unpacked(content, ["Id"])["Id"] for content in blocks.read(number)]
     ids = distinct(id_columns)
@@ -189,10 +187,7 @@ def _differing(plan: RewritePlan, file_group: FileGroup, number: int, blocks: Sh
 
 
 def _file_ends(plan: RewritePlan, file_group: FileGroup, incoming: pa.Array, row_bytes: float) -> list[str]:
-    """Return the IDs at which the rows of a file group are divided into files.
-
-    :param incoming: IDs of the incoming rows, without duplicates.
-    """
+    """Return the IDs at which the rows of a file group, and the unique IDs ``incoming``, are divided into files."""
     stored_count = sum(file.rows for file in file_group.files)
     if stored_count > len(incoming):
         row_bytes = file_group.size / stored_count

@@ -140,10 +140,7 @@ class SnapshotStore:
                 self._files.delete(f"{self._schemas}/{table}/{file}")
 
     def _stored(self, name: str, table: TableState, number: int) -> StoredSchema:
-        """Return the document of a table's columns: that of the previous snapshot, if they did not change.
-
-        :param number: number of the snapshot that will name the document.
-        """
+        """Return the document of a table's columns for a snapshot: that of the previous one if they did not change."""
         stored = table.stored_schema
         if stored is not None and stored.url == self._stored_schema(name, stored.name).url:
             return stored
@@ -158,10 +155,7 @@ class SnapshotStore:
         return stored
 
     def _with_pages(self, stream: str, state: StreamState) -> StreamState:
-        """Return the state with at most two pages of recent windows; older windows are stored on separate pages.
-
-        A repeated run writes the same page again, because its windows were all published before.
-        """
+        """Return the state with at most two pages of recent windows. A repeated run writes the same page again."""
         while len(state.recent) > 2 * PAGE:
             self._files.replace_text(self._page_url(stream, state.pages), json.dumps(state.recent[:PAGE]))
             state = replace(state, recent=state.recent[PAGE:], pages=state.pages + 1)
