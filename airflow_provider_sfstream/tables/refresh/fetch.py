@@ -56,12 +56,7 @@ class TableFetch:
     """
 
     def __init__(
-        self,
-        client: RecordClient,
-        files: RefreshFiles,
-        plan: RefreshPlan,
-        limits: Limits,
-        rules: FieldRules = NO_RULES,
+        self, client: RecordClient, files: RefreshFiles, plan: RefreshPlan, limits: Limits, rules: FieldRules = NO_RULES
     ) -> None:
         self._client, self._files, self._plan, self._limits, self._rules = client, files, plan, limits, rules
         self._treatments: dict[str, Treatment] = {}

@@ -93,7 +93,10 @@ class SnapshotStore:
         """
         streams = {key: self._with_pages(key, state) for key, state in snapshot.streams.items()}
         schemas = {name: self._stored(name, table, snapshot.number) for name, table in snapshot.tables.items()}
-        tables = {name: replace(table, **schemas[name].parts()) for name, table in snapshot.tables.items()}
+        tables = {
+            name: table if table.stored_schema is schemas[name] else replace(table, **schemas[name].parts())
+            for name, table in snapshot.tables.items()
+        }
         snapshot = replace(snapshot, streams=streams, tables=tables)
         try:
             text = snapshot.to_json({name: stored.name for name, stored in schemas.items()})

@@ -193,20 +193,20 @@ class Snapshot:
         rules = list(dict.fromkeys(table.rules for table in self.tables.values() if table.rules))
         tables = {}
         for name, table in self.tables.items():
-            values = {key: to_document(value) for key, value in vars(table).items() if key not in _IN_SCHEMA}
-            names = {"rules": rules.index(table.rules) if table.rules else None, "schema": schemas[name]}
-            tables[name] = values | names
+            values = {key: value for key, value in vars(table).items() if key not in _IN_SCHEMA}
+            own_rules = rules.index(table.rules) if table.rules else None
+            tables[name] = values | {"rules": own_rules, "schema": schemas[name]}
         document = {
             "format": FORMAT,
             "version": VERSION,
             "number": self.number,
             "published_at": self.published_at,
             "job": self.job,
-            "streams": to_document(self.streams),
-            "rules": to_document(rules),
+            "streams": self.streams,
+            "rules": rules,
             "tables": tables,
         }
-        return json.dumps(document, separators=(",", ":"))
+        return json.dumps(document, separators=(",", ":"), default=to_document)
 
     @classmethod
     def from_json(cls, text: str, where: str, schema_of: SchemaOf) -> Snapshot:

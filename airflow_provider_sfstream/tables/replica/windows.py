@@ -61,10 +61,7 @@ def check_windows(manifests: Iterable[Manifest]) -> None:
 
 
 def new_windows(
-    given_windows: Iterable[Manifest],
-    state: StreamState | None,
-    read: ReadManifest,
-    older: OlderWindows = tuple,
+    given_windows: Iterable[Manifest], state: StreamState | None, read: ReadManifest, older: OlderWindows = tuple
 ) -> list[UnappliedWindow]:
     """Return the windows to process, in the order of the stream, so that the replica has all of ``given_windows``.
 

@@ -57,12 +57,7 @@ class ChangeDecoder:
     :raises ValueError: if the schema is not that of a change event.
     """
 
-    def __init__(
-        self,
-        schema: SchemaPlan,
-        table: Sequence[str],
-        rules: FieldRules = NO_RULES,
-    ) -> None:
+    def __init__(self, schema: SchemaPlan, table: Sequence[str], rules: FieldRules = NO_RULES) -> None:
         self._decoder = AvroDecoder(schema.schema_json)
         self._columns = replica_columns(schema.schema_json)
         self._names = schema.columns

@@ -27,13 +27,7 @@ from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
 from airflow_provider_sfstream.tables.decode.json_decoding import JsonDecoder, SelfDescribedDecoder
 from airflow_provider_sfstream.tables.decode.self_described import Field, Format
-from airflow_provider_sfstream.tables.rows.hidden_values import (
-    Hidden,
-    coverage_of,
-    hidden,
-    hidden_members_of,
-    stored,
-)
+from airflow_provider_sfstream.tables.rows.hidden_values import Hidden, coverage_of, hidden, hidden_members_of, stored
 
 ENVELOPE: dict[str, ColumnType] = {
     "_replay_id": "binary",
