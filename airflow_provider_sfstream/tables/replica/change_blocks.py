@@ -3,13 +3,10 @@ table, whose task merges it."""
 
 from __future__ import annotations
 
-import json
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,17 +21,19 @@ from airflow_provider_sfstream.tables.replica.snapshots import Flag, TableState
 from airflow_provider_sfstream.tables.replica.table_fields import documented_fields, with_fields
 from airflow_provider_sfstream.tables.replica.windows import LandedChanges
 from airflow_provider_sfstream.tables.rows.arrow_rows import decoded_at_once
-from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, change_rows, sequences_of
+from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, TableFlag, change_rows, sequences_of
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, SchemaPlan, WindowReference, refused_rows
 from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge
-from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE, replica_columns
+from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE, FlagReason, replica_columns
 from airflow_provider_sfstream.tables.rows.shuffle import Sender, block, gathered, split, unpacked
 
-COUNTS = pa.schema([("table", pa.string()), ("key", pa.string()), ("count", pa.int64())])
-"""Counts that ``change_rows`` reports, with the key as JSON."""
+FLAGS = pa.schema(
+    [("table", pa.string()), ("reason", pa.string()), ("milliseconds", pa.int64()), ("sequence", pa.int64())]
+)
+"""Flags of tables by the events of a task: a ``TableFlag``, or ``undecodable``."""
 WITHOUT_SCHEMA = ""
-"""Table name and key of the count of events whose schema cannot be used."""
+"""Table name of events whose schema cannot be used."""
 
 
 def apply_changes(
@@ -42,9 +41,9 @@ def apply_changes(
     tables: Mapping[str, tuple[TableState, Mapping[str, str]]],
     changes: LandedChanges,
     quarantine: TableLocation,
-) -> tuple[dict[str, tuple[TableState, RewriteResult]], list[TableFile], int]:
-    """Apply the changes of all tables' events; return the tables, the files of the quarantine, and the number of events
-    whose schema cannot be used.
+) -> tuple[dict[str, tuple[TableState, RewriteResult]], list[TableFile], bool]:
+    """Apply the changes of all tables' events; return the tables, the files of the quarantine, and whether the schema
+    of any event cannot be used.
 
     :param tables: by name, each with the Avro schemas of its events by ID, that of the last event at the end.
     """
@@ -68,14 +67,18 @@ def apply_changes(
             changed_after=changes.span[0],
         )
     merged, lines = sink.merge(incoming, changes.rows, partial(change_blocks, run), quarantine)
-    counts = _change_counts(lines)
-    applied = {}
-    for name, (table, result) in merged.items():
-        if any(key[0] == "undecodable" for key in counts[name]):
-            table = table.flagged(Flag("undecodable", since, last_window))
-        applied[name] = (_flagged(table, counts[name]), result)
-    without_schema = counts[WITHOUT_SCHEMA][(WITHOUT_SCHEMA,)]
-    return applied, table_files(lines, is_history=None), without_schema
+    flags = [row for line in lines if line["counts"] is not None for row in unpacked(line["counts"]).to_pylist()]
+    for row in sorted(flags, key=lambda row: (row["reason"] != "undecodable", row["sequence"])):
+        if row["table"] == WITHOUT_SCHEMA:
+            continue
+        table, result = merged[row["table"]]
+        flag = Flag("undecodable", since, last_window)
+        if row["reason"] != flag.reason:
+            moment = datetime.fromtimestamp(row["milliseconds"] / 1000, UTC)
+            flag = Flag(row["reason"], moment.isoformat(), row["sequence"])
+        merged[row["table"]] = table.flagged(flag), result
+    without_schema = any(row["table"] == WITHOUT_SCHEMA for row in flags)
+    return merged, table_files(lines, is_history=None), without_schema
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ class ChangesPlan:
 
 def change_blocks(run: ChangesPlan, ends: Sequence[Sequence[str]]) -> Rows:
     """Return a function for ``mapInArrow`` that sends landed events as packed change rows. Rows of the quarantine
-    (unreadable events) go to the file group after the last one, :data:`COUNTS` to the next one.
+    (unreadable events) go to the file group after the last one, :data:`FLAGS` to the next one.
 
     :param ends: for each table the last IDs of its file groups, as in :class:`Sender`.
     """
@@ -123,27 +126,24 @@ def change_blocks(run: ChangesPlan, ends: Sequence[Sequence[str]]) -> Rows:
     plans = list(run.tables.items())
 
     def send(batches: Batches) -> Batches:
-        sender = Sender(ends, run.batch_bytes)
-        counters = {name: Counter[Any]() for name in (*run.tables, WITHOUT_SCHEMA)}
+        sender, flags = Sender(ends, run.batch_bytes), set[tuple[str, FlagReason, int, int]]()
         unreadable: list[pa.RecordBatch] = []
         for number, landed in run.by_table(batches):
+            name, found = WITHOUT_SCHEMA, list[TableFlag]()
             if number == len(plans):
                 unreadable.append(refused_rows(landed, run.refused, run.windows))
-                counters[WITHOUT_SCHEMA][(WITHOUT_SCHEMA,)] += len(landed)
             else:
                 name, plan = plans[number]
-                for rows in change_rows(plan, counters[name].update, unreadable.append)(iter([landed])):
+                for rows in change_rows(plan, found.append, unreadable.append)(iter([landed])):
                     yield from sender.add(number, rows)
+            flags.update((name, *each) for each in found)
             for refused in unreadable:
+                flags.add((name, "undecodable", 0, 0))
                 yield block(quarantine, refused)
             unreadable.clear()
         yield from sender.rest()
-        counts = [
-            {"table": name, "key": json.dumps(key), "count": count}
-            for name, counter in counters.items()
-            for key, count in counter.items()
-        ]
-        yield block(quarantine + 1, pa.RecordBatch.from_pylist(counts, schema=COUNTS))
+        rows_of_flags = [dict(zip(FLAGS.names, each, strict=True)) for each in sorted(flags)]
+        yield block(quarantine + 1, pa.RecordBatch.from_pylist(rows_of_flags, schema=FLAGS))
 
     return send
 
@@ -158,15 +158,6 @@ def _changed_ids(run: ChangesPlan, table: str) -> Rows:
                 yield from change_rows(run.tables[table], lambda _: None)(iter([landed]))
 
     return ids
-
-
-def _change_counts(lines: Iterable[Mapping[str, Any]]) -> dict[str, Counter[Any]]:
-    """Return the counts of all tasks that ran :func:`change_blocks`, by table."""
-    counts: dict[str, Counter[Any]] = defaultdict(Counter)
-    for line in lines:
-        for row in unpacked(line["counts"]).to_pylist() if line["counts"] is not None else ():
-            counts[row["table"]][tuple(json.loads(row["key"]))] += row["count"]
-    return counts
 
 
 def _change_plan(name: str, table: TableState, schemas: Mapping[str, str], changes: LandedChanges) -> ChangePlan:
@@ -186,13 +177,3 @@ def _change_plan(name: str, table: TableState, schemas: Mapping[str, str], chang
         changes.references,
         changes.batch_bytes,
     )
-
-
-def _flagged(table: TableState, counted: Counter[Any]) -> TableState:
-    """Return the table, flagged by events that represent changes of more records than they name."""
-    for key in counted:
-        if key[0] in ("overflow", "all_records"):
-            reason, milliseconds, _, sequence = key
-            since = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat()
-            table = table.flagged(Flag(reason, since, sequence))
-    return table

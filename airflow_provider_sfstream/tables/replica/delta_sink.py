@@ -108,7 +108,7 @@ class DeltaSink:
     ) -> tuple[dict[str, tuple[TableState, RewriteResult]], list[Mapping[str, Any]]]:
         """Merge incoming rows into tables, all in one job. Readers see no change until the new states are published.
 
-        Return the new state of each table, and the lines of the task that has the quarantine and the counts. Merging
+        Return the new state of each table, and the lines of the task that has the quarantine and the flags. Merging
         the same rows again has the same result.
 
         :param incoming: by table, in the order in which ``send`` numbers them.
@@ -226,7 +226,7 @@ class DeltaSink:
         shared = [
             number for number, (plan, file_group) in enumerate(file_groups) if plan.everything or file_group.is_shared
         ]
-        # Two more groups: that of the quarantine and that of the counts (change_blocks).
+        # Two more groups: that of the quarantine and that of the flags (change_blocks).
         shuffled = self.engine.shuffle_blocks(sent, shared, len(file_groups) + 2)
         lines: list[Mapping[str, Any]] = shuffled.map_batches(rewritten(plans, quarantine), REWRITTEN).collect()
         return lines

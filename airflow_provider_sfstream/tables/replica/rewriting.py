@@ -95,7 +95,7 @@ def rewritten(plans: Sequence[RewritePlan], quarantine: TableLocation | None = N
     """Return a function for ``mapInArrow`` that merges packed rows and yields :data:`REWRITTEN`.
 
     All packed rows of a file group must arrive at one task. File groups are numbered through all plans. The group after
-    the last one has the rows of the quarantine, and the next one has counts, which are yielded unchanged. Small groups
+    the last one has the rows of the quarantine, and the next one has flags, which are yielded unchanged. Small groups
     are rewritten in parallel.
     """
     file_groups = [(plan, file_group) for plan in plans for file_group in plan.file_groups]

@@ -6,11 +6,10 @@ Each change of each record (``recordIds`` is exploded) becomes one change row wi
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +36,10 @@ from airflow_provider_sfstream.tables.rows.event_batches import (
     by_value,
     undecodable_rows,
 )
-from airflow_provider_sfstream.tables.rows.replica_columns import CHANGE_ENVELOPE, replica_columns
+from airflow_provider_sfstream.tables.rows.replica_columns import CHANGE_ENVELOPE, FlagReason, replica_columns
 
+TableFlag: TypeAlias = tuple[FlagReason, int, int]
+"""Reason to fetch a whole table, milliseconds since the epoch of the event that shows it, and its ``_sequence``."""
 TRANSACTION = pa.schema([("_sequence", pa.int64()), ("_transaction_key", pa.string()), ("replay_id", pa.binary())])
 """Layout of the rows of :func:`transactions`."""
 
@@ -70,35 +71,26 @@ class ChangePlan:
 
 def change_rows(
     plan: ChangePlan,
-    count: Callable[[Counter[Any]], None],
+    flag: Callable[[TableFlag], object],
     quarantine: Callable[[pa.RecordBatch], None] = lambda _: None,
 ) -> Rows:
     """Return a function for ``mapInArrow`` that yields change rows of landed events of the plan's schemas, unordered.
 
-    It skips undecodable events, GAP_OVERFLOW, and record IDs that stand for many (``001*``). For each batch, ``count``
-    receives: ``("changes",)`` rows yielded, ``("events", change type)`` and ``("decoder", name)`` events read,
-    ``("undecodable", window)``, and for each overflow and each event for all records:
-    ``("overflow", milliseconds since the epoch of its commit, replay ID in hex, _sequence)`` and
-    ``("all_records", ...)``.
+    It skips undecodable events, GAP_OVERFLOW, and record IDs that stand for many (``001*``).
 
+    :param flag: receives a flag for each overflow (``overflow``) and each event for all records (``all_records``).
     :param quarantine: receives undecodable events as quarantine rows.
     """
 
     def rows(batches: Batches) -> Batches:
         for batch in batches:
-            counted: Counter[Any] = Counter()
             for schema_id, group in by_value(batch, "schema_id"):
                 decoder = _decoder(plan.schemas[schema_id], tuple(plan.columns), plan.rules)
                 changes, failures = decoder.decode(group)
                 if failures:
                     quarantine(undecodable_rows(group, failures, plan.windows))
-                    counted.update(("undecodable", group["window"][failure.row].as_py()) for failure in failures)
                 if changes is not None:
-                    counted["decoder", decoder.decoder] += len(changes.landed)
-                    for part in _exploded(plan, changes, counted):
-                        counted["changes",] += len(part)
-                        yield part
-            count(counted)
+                    yield from _exploded(plan, changes, flag)
 
     return rows
 
@@ -137,19 +129,23 @@ def _key_decoder(schema_json: str) -> AvroDecoder | None:
         return None
 
 
-def _exploded(plan: ChangePlan, changes: DecodedChanges, counted: Counter[Any]) -> Batches:
-    """Yield one change row for each record of each event, and count the events and the record IDs without a row."""
+def _exploded(plan: ChangePlan, changes: DecodedChanges, flag: Callable[[TableFlag], object]) -> Batches:
+    """Yield one change row for each record of each event, and flag the events with records that have no row."""
     sequences = sequences_of(changes.landed, plan.first_sequences)
     is_overflow_event = is_overflow(changes.types)
     ids = changes.record_ids.flatten()
     events = np.repeat(np.arange(len(changes.landed)), lengths(changes.record_ids))
     is_wildcard = pa.compute.match_substring(ids, "*").to_numpy(zero_copy_only=False)
     with_row = np.flatnonzero(~is_wildcard & ~is_overflow_event[events])
-    for type_count in pa.compute.value_counts(changes.types).to_pylist():
-        counted["events", type_count["values"]] += type_count["counts"]
     wildcard_events = np.setdiff1d(events[is_wildcard], np.flatnonzero(is_overflow_event))
-    for reason, rows in (("overflow", np.flatnonzero(is_overflow_event)), ("all_records", wildcard_events)):
-        counted.update((reason, *_position_of(changes, sequences, int(row))) for row in rows)
+    flagged_events: dict[FlagReason, npt.NDArray[np.int64]] = {
+        "overflow": np.flatnonzero(is_overflow_event),
+        "all_records": wildcard_events,
+    }
+    for reason, rows in flagged_events.items():
+        for row in map(int, rows):
+            microseconds = changes.values["_commit_time"][row].cast(pa.int64()).as_py()
+            flag((reason, microseconds // 1000, sequences[row].as_py()))
     by_event = record_batch(changes.values | {"_sequence": sequences}, plan.arrow_schema(), len(changes.landed))
     # Most events refer to one record: yield all first records in one batch, because copying wide rows is expensive.
     first = np.diff(events[with_row], prepend=-1) > 0
@@ -179,11 +175,6 @@ def _text_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
             lengths_ = pa.compute.fill_null(pa.compute.binary_length(column), 0)
             total += lengths_.to_numpy(zero_copy_only=False)
     return total
-
-
-def _position_of(changes: DecodedChanges, sequences: pa.Array, row: int) -> tuple[int, str, int]:
-    milliseconds = changes.values["_commit_time"][row].cast(pa.int64()).as_py() // 1000
-    return milliseconds, changes.landed.column("replay_id")[row].as_py().hex(), sequences[row].as_py()
 
 
 def sequences_of(landed: pa.RecordBatch, first_sequences: tuple[int, ...]) -> pa.Array:

@@ -71,11 +71,6 @@ class ChangeDecoder:
             self._columns, [None if name is None else indexes[name] for name in schema.columns], len(table)
         )
 
-    @property
-    def decoder(self) -> str:
-        """Name of the library that decodes payloads."""
-        return self._decoder.decoder
-
     def decode(self, landed: pa.RecordBatch) -> tuple[DecodedChanges | None, list[Undecodable]]:
         """Return the changes of all events that can be read and applied, in order, and the failed events."""
         decoded, failures = self._decoder.decode_all(landed.column("payload").to_pylist())
