@@ -57,7 +57,9 @@ def main() -> None:
         (folder / "copies").mkdir()
         sink = DeltaSink(engine, str(folder / "ours"), ReplicaConfig(output_url=str(folder / "ours")))
         schema = table_schema(COLUMNS)
-        incoming = Incoming(TableState("stream"), TableState("stream"), _Given(COLUMNS), schema, given.rows)
+        ids = pq.read_table(folder / "whole", columns=["Id"]).slice(0, 10_000).to_batches()
+        state = TableState("stream")
+        incoming = Incoming(state, state, _Given(COLUMNS), schema, given.rows, lambda _: iter(ids))
         merged, _ = sink.merge(
             {TABLE: incoming}, _frame(folder / "whole"), lambda ends: blocks(partial(_shaped, schema), ends[0])
         )
