@@ -84,8 +84,8 @@ def test_the_cost_of_a_run_depends_only_on_its_own_tables(tmp_path: Path, monkey
         of_columns = [name for name in runs.documents if name.startswith("schemas/")]
         assert [name.split("/")[1] for name in of_columns] == [ENTITIES[0].name]
         assert sum(name.startswith("snapshots/") for name in runs.documents) <= KEPT
-    assert openings[:2] == [1, 1]
-    assert openings[-1] == 2, "one more opening to delete the files that only the removed snapshot used"
+    assert openings[:2] == [2, 2], "the table and the quarantine"
+    assert openings[-1] == 3, "one more opening to delete the files that only the removed snapshot used"
     files = list((tmp_path / "replica" / ENTITIES[0].name).glob("*.parquet"))
     assert len(files) == KEPT
 
