@@ -352,11 +352,12 @@ def test_a_column_added_concurrently_with_another_type_is_a_conflict(location: T
     assert rows(location) == [0, 1]
 
 
-def test_the_files_of_a_version_have_the_statistics_of_no_column_but_the_id(location: TableLocation) -> None:
+def test_the_files_of_a_version_have_the_statistics_of_the_ids_only(location: TableLocation) -> None:
     log, schema = DeltaTableLog(location), pa.schema([("Id", pa.string()), *SCHEMA])
     log.commit(log.version(), schema, written(location, 1, schema=schema), [])
     (file,) = log.version().files.values()
-    assert file == {name: file[name] for name in ("path", "size_bytes", "num_records", "min.Id", "max.Id")}
+    bounds = ("min.Id", "max.Id", "min.window_id", "max.window_id")
+    assert file == {name: file[name] for name in ("path", "size_bytes", "num_records", *bounds)}
 
 
 def test_a_conflict_with_a_concurrent_compaction_names_the_compaction(location: TableLocation) -> None:
