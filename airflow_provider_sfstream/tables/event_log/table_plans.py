@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,16 +74,16 @@ def read_schemas(files: TextFiles, manifests: Iterable[Manifest]) -> Schemas:
             urls.update(() if unavailable.file is None else [(schema_id, manifest.url_of(unavailable.file))])
             reason = f"schema {schema_id!r} was not available when the window landed: {unavailable.reason}"
             result.refused[schema_id] = missing[schema_id] = reason
-    read = _texts(files, {url for _, url in urls})
+    with ThreadPoolExecutor(max_workers=_READ_AT_ONCE) as pool:
+        texts = {url: pool.submit(files.read_text, url) for url in {url for _, url in urls}}
     for schema_id, url in sorted(urls):
-        text = read[url]
-        if text is None:
-            result.refused[schema_id] = missing.get(schema_id, f"the file of schema {schema_id} is missing")
-            continue
         try:
+            text = texts[url].result()
             schema = parse(text)
             members_of(text)
             table = check_table_name(str(schema["name"]).rpartition(".")[2])
+        except FileNotFoundError:
+            result.refused[schema_id] = missing.get(schema_id, f"the file of schema {schema_id} is missing")
         except (SchemaError, ValueError) as error:
             result.refused[schema_id] = f"schema {schema_id} cannot be used: {error}"
         else:
@@ -92,19 +92,6 @@ def read_schemas(files: TextFiles, manifests: Iterable[Manifest]) -> Schemas:
         for schema_id in schemas:
             result.refused.pop(schema_id, None)
     return result
-
-
-def _texts(files: TextFiles, urls: Collection[str]) -> dict[str, str | None]:
-    """Return the text of each file, ``None`` if it is missing."""
-
-    def read(url: str) -> str | None:
-        try:
-            return files.read_text(url)
-        except FileNotFoundError:
-            return None
-
-    with ThreadPoolExecutor(max_workers=_READ_AT_ONCE) as pool:
-        return dict(zip(urls, pool.map(read, urls), strict=True))
 
 
 @dataclass

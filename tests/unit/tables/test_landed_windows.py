@@ -82,6 +82,14 @@ def test_window_with_a_missing_schema_has_the_url_of_the_schema_and_no_dates(man
     assert "hidden" in found.refused["one"]
 
 
+def test_a_schema_file_that_is_not_text_is_refused(manifest: str) -> None:
+    (landed,) = load_windows(LocalFiles(), [manifest])
+    Path(landed.url_of(landed.schemas["one"]).removeprefix("file://")).write_bytes(b"\xff\xfe")
+    found = read_schemas(LocalFiles(), [landed])
+    assert (found.usable(), set(found.refused)) == (set(), {"one"})
+    assert "schema one cannot be used: 'utf-8' codec" in found.refused["one"]
+
+
 def test_without_event_times_any_date_is_possible(tmp_path: Path) -> None:
     (landed,) = load_windows(LocalFiles(), [land_window(tmp_path, "w0", [], {})])
     assert (landed.file_sums(), event_dates(landed)) == ({}, None)
