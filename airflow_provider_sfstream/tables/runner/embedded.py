@@ -100,7 +100,7 @@ class EmbeddedFiles(JobFiles, Protocol):
 
 
 class EmbeddedEngine:
-    """Engine that runs a job's functions one after another.
+    """Engine that runs a job's functions in this process.
 
     :param landing: the files of landed windows; ``files``: those below the output folder.
     :param folder: a temporary folder. Landed files are copied to it once, and read from it.
@@ -152,12 +152,13 @@ class EmbeddedEngine:
     def file_rows(self, url: str, paths: Sequence[str], schema: pa.Schema) -> ArrowFrame:
         location = self.files.table_location(url)
 
-        def batches(_: Columns) -> Batches:
+        def batches(columns: Columns) -> Batches:
+            needed = pa.schema([schema.field(name) for name in columns or schema.names])
             filesystem = location.filesystem()
             for path in paths:
                 with filesystem.open_input_file(path) as file:
-                    for batch in part_batches(file, schema.names):
-                        yield as_table(batch, schema)
+                    for batch in part_batches(file, needed.names):
+                        yield as_table(batch, needed)
 
         return ArrowFrame(batches)
 
