@@ -149,7 +149,7 @@ def _exploded(plan: ChangePlan, changes: DecodedChanges, flag: Callable[[TableFl
     by_event = record_batch(changes.values | {"_sequence": sequences}, plan.arrow_schema(), len(changes.landed))
     # Most events refer to one record: yield all first records in one batch, because copying wide rows is expensive.
     first = np.diff(events[with_row], prepend=-1) > 0
-    for chosen in (with_row[first], *_pieces(with_row[~first], events, by_event, plan.batch_bytes // 2)):
+    for chosen in (with_row[first], *_pieces(with_row[~first], events, by_event, plan.batch_bytes)):
         chosen_events = events[chosen]
         one_each = len(chosen_events) == len(by_event) and bool((np.diff(chosen_events) > 0).all())
         rows = by_event if one_each else by_event.take(pa.array(chosen_events))
@@ -158,13 +158,13 @@ def _exploded(plan: ChangePlan, changes: DecodedChanges, flag: Callable[[TableFl
 
 
 def _pieces(
-    rows: npt.NDArray[np.int64], events: npt.NDArray[np.int64], by_event: pa.RecordBatch, most_bytes: int
+    rows: npt.NDArray[np.int64], events: npt.NDArray[np.int64], by_event: pa.RecordBatch, batch_bytes: int
 ) -> list[npt.NDArray[np.int64]]:
-    """Split rows, which are indexes into ``events``, into parts of at most ``most_bytes``, or of one row."""
+    """Split rows, which are indexes into ``events``, into parts of at most half of ``batch_bytes``, or of one row."""
     if not len(rows):
         return []
     row_bytes = (_text_bytes(by_event) + 8 * by_event.num_columns)[events[rows]]
-    return np.split(rows, np.flatnonzero(np.diff(np.cumsum(row_bytes) // most_bytes)) + 1)
+    return np.split(rows, np.flatnonzero(np.diff(2 * np.cumsum(row_bytes) // batch_bytes)) + 1)
 
 
 def _text_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:

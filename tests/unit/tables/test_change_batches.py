@@ -192,6 +192,13 @@ def test_events_of_many_records_have_a_row_for_each_record() -> None:
     assert rows.column("Phone").to_pylist() == ["1"] * 200 + [None] * 40_001
 
 
+def test_rows_above_the_smallest_bound_are_one_batch_each() -> None:
+    many = event("DELETE", recordIds=[f"001{number:012}" for number in range(50)])
+    plan = replace(plan_of({"a": SCHEMA}), batch_bytes=1)
+    split = list(change_rows(plan, [].append)(batches(rows_of(many, event()))))
+    assert list(map(len, split)) == [2, *[1] * 49], "the first records of all events, and the others"
+
+
 def test_long_text_of_many_records_is_split_into_batches() -> None:
     """The rows have more than 2 GiB, which no column of one batch can hold."""
     ids, text = [f"001{number:012}" for number in range(17_000)], "x" * 131_072
