@@ -132,8 +132,7 @@ class RefreshJobOperator(LineageMixin, TableJobOperator):
         value on; ``"never"``. A formula over other records changes without an event: ``scope="computed"`` compares
         all. Not with ``scope="computed"`` or ``verify``.
     :param deletes: ``"soft"`` or ``"hard"``, as for the job that applies events. ``None`` (default): the choice that
-        the table records, ``"soft"`` where there is none. Another choice than the recorded one fails before anything
-        is fetched. Not with ``scope="computed"``.
+        the table records. Another choice fails before anything is fetched. Not with ``scope="computed"``.
     :param max_deleted_fraction: largest share of a table's rows (0 to 1, default 0.2) without a record in the org,
         including its recycle bin. A larger share is an error, and nothing changes, because the user of the connection
         may not see the records. Up to ten missing rows of a table are always accepted. Not with ``scope="computed"`` or
