@@ -224,12 +224,13 @@ class WindowConsumers:
         """Return the window partitions of a Delta table's live files: files of a killed job have no rows."""
         from airflow_provider_sfstream.tables.delta.table_files import window_of
 
-        folder = storage_path(table, self.conn_id)
+        folder, is_dated = storage_path(table, self.conn_id), not table.endswith("/_quarantine")
         windows: set[str] = set()
         for path, file in newest_version(folder).files.items():
             window = window_of(path)
             if window is not None:
                 windows.add(window)
-            elif file.get("partition.event_date") in (None, *days):  # a compaction has merged it from several
+            # A compaction has merged it from several windows. Files of a replica's tables have no date.
+            elif not is_dated or file.get("partition.event_date", "") in (None, *days):
                 windows |= values_of(folder / path, "window_id")
         return windows

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -150,6 +150,7 @@ def test_only_committed_rows_of_delta_tables_count(windows: DailyWindows, prune:
             deltas.commit(deltas.version(), schema, files, [], partition_by)
 
     assert prune(event_log_urls=[str(log)])["windows"] == 0
+    write_deltalake(log / "Account", pa.table({"Id": ["001000000000001AAA"]}))  # of a replica in the same folder
     write(windows.live[4])
     write(windows.live[0])
     (log / "Other/event_date=2026-01-10" / windows.live[3].window_id).mkdir(parents=True)
@@ -158,6 +159,7 @@ def test_only_committed_rows_of_delta_tables_count(windows: DailyWindows, prune:
     write(windows.live[2], "_quarantine")
     write(windows.live[3], commit=False)
     write(windows.live[3], "_quarantine", part=".replica-0")
+    DeltaTable(str(log / "_quarantine")).optimize.compact()
 
     assert prune(event_log_urls=[str(log)])["windows"] == 3
     assert windows.recorded() == windows.live[3:]
