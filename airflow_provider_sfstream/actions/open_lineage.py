@@ -208,12 +208,14 @@ def _event_table(url: str, conn_id: str | None, windows: Collection[str]) -> dic
     :func:`output_dataset`; nothing where it cannot be read."""
     from airflow_provider_sfstream.tables.delta.column_registry import type_of_spark
     from airflow_provider_sfstream.tables.delta.table_files import window_of
+    from airflow_provider_sfstream.tables.quarantine import is_of_replica
 
     try:
         table = newest_version(storage_path(url, conn_id))
         fields = json.loads(table.schema_json)["fields"] if table.schema_json else []
+        partitions = ((window_of(path) or "", file) for path, file in table.files.items())
         # A part of a window is in a partition of its own: the window's id, a dot, and the bounds of its times.
-        written = [file for path, file in table.files.items() if (window_of(path) or "").split(".")[0] in windows]
+        written = [file for name, file in partitions if name.split(".")[0] in windows and not is_of_replica(name)]
         return {
             "columns": {each["name"]: type_of_spark(each["type"]) for each in fields},
             "size": sum(int(file["size_bytes"]) for file in written),

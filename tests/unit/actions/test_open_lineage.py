@@ -211,7 +211,10 @@ class TestEventLog:
     def test_the_quarantine_is_an_output_where_events_were_quarantined(self, tmp_path: Path) -> None:
         windows = self.result("/event/Order__e", "w1", 3)
         assert self.outputs(tmp_path, windows).keys() == {"Order__e"}
-        assert self.outputs(tmp_path, windows, quarantined=1)["_quarantine"].rows == 1
+        paths = [f"{partition}/part-0.parquet" for partition in ("w1", "w1.replica-0", "w0")]
+        self.delta_table(tmp_path / "_quarantine", "ordinal", files=[TableFile(path, 100, 1) for path in paths])
+        quarantine = self.outputs(tmp_path, windows, quarantined=1)["_quarantine"]
+        assert (quarantine.rows, quarantine.files, quarantine.size) == (1, 1, 100), "without the rows of a replica"
 
     def test_no_table_is_an_output_without_metrics(self, tmp_path: Path) -> None:
         windows = self.result("/event/Order__e", "w1", 3)
