@@ -226,7 +226,10 @@ class WindowConsumers:
 
         folder, is_dated = storage_path(table, self.conn_id), not table.endswith("/_quarantine")
         windows: set[str] = set()
-        for path, file in newest_version(folder).files.items():
+        version = newest_version(folder)
+        if '"window_id"' not in version.schema_json:  # a table of a replica
+            return windows
+        for path, file in version.files.items():
             window = window_of(path)
             if window is not None:
                 windows.add(window)

@@ -172,6 +172,15 @@ def test_only_committed_rows_of_delta_tables_count(windows: DailyWindows, prune:
     assert result["kept_because"] == f"the event log at {log} has no row of window {windows.live[5].window_id}"
 
 
+def test_tables_of_a_replica_in_the_folder_of_an_event_log_are_ignored(
+    windows: DailyWindows, prune: Prune, tmp_path: Path
+) -> None:
+    write_deltalake(str(tmp_path / "log/Account"), pa.table({"Id": ["001000000000001AAA"]}))
+    result = prune(event_log_urls=[str(tmp_path / "log")])
+    assert result["windows"] == 0
+    assert result["kept_because"].endswith(f"has no row of window {windows.live[0].window_id}")
+
+
 def test_windows_without_events_are_pruned_without_a_row_in_the_event_log(
     windows: DailyWindows, prune: Prune, tmp_path: Path
 ) -> None:
