@@ -30,6 +30,7 @@ _OF_TASK = frozenset(inspect.signature(BaseOperator.__init__).parameters)
 class TableJobsMixin:
     """Mixin of the drain operator: the table jobs of its task."""
 
+    task_id: str
     landing_conn_id: str | None
     table_jobs: Sequence[EmbeddedWindowsOperator] = ()
     """The operators of the jobs, once the drain has ended."""
@@ -66,7 +67,7 @@ class TableJobsMixin:
             raise ConfigurationError(f"{name} has {', '.join(refused)}, which the drain determines. Remove it there.")
         dag = DAG("table_jobs", schedule=None)
         job = self.table_job(name)(
-            task_id=name,
+            task_id=f"{self.task_id}.{name}",
             dag=dag,
             task_group=dag.task_group,  # else that of the drain
             windows=windows,

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
-from airflow_provider_sfstream.actions.tables.table_job import TableJobOperator, WindowsOperator, config_of_run
+from airflow_provider_sfstream.actions.tables.table_job import TableJobOperator, WindowsOperator
 from airflow_provider_sfstream.arguments import check_positive
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.extras import require_extra
@@ -41,7 +41,7 @@ class EmbeddedJobOperator(TableJobOperator):
         """Run the job here; return the metrics that Spark's job would have returned."""
         convert_without_pandas()
         with TemporaryDirectory(prefix="sfstream-") as folder:
-            metrics = self.run_on(self._engine(folder), config_of_run(config, self.output_url, context))
+            metrics = self.run_on(self._engine(folder), self.config_of_run(config, context))
         self.metrics = asdict(metrics)
         self.log.info("Job metrics: %s", self.metrics)
         return self.metrics

@@ -18,7 +18,7 @@ from airflow_provider_sfstream import exceptions
 from airflow_provider_sfstream._airflow import AirflowException
 from airflow_provider_sfstream.actions.arguments import find_connection
 from airflow_provider_sfstream.actions.storage import storage_path
-from airflow_provider_sfstream.actions.tables.table_job import TableJobOperator, config_of_run
+from airflow_provider_sfstream.actions.tables.table_job import TableJobOperator
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, SparkJobError
 from airflow_provider_sfstream.extras import require_extra
 from airflow_provider_sfstream.monitoring.links import SparkUILink, show_now
@@ -79,7 +79,7 @@ class SparkJobOperator(TableJobOperator, SparkSubmitOperator):  # type: ignore[m
         from airflow_provider_sfstream.tables.spark_apps.executor_package import write_executor_package
 
         self._begun, self._task_instance = None, context["ti"]
-        config = config_of_run(config, self.output_url, context)
+        config = self.config_of_run(config, context)
         self._hash_key = config.hash_key if isinstance(config, WindowsJobConfig) else None
         self.application_args = config.to_arguments()
         own_py_files = self.py_files

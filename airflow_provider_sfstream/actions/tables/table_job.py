@@ -85,6 +85,15 @@ class TableJobOperator(RetriedOperator):
     def run_on_engine(self, context: Context, config: JobConfig) -> dict[str, Any] | None:
         """Run the job to its end, and return its metrics, ``None`` where the worker cannot read them."""
 
+    def config_of_run(self, config: Config, context: Context) -> Config:
+        """Return the config with the values of the run: the tables' folder, the job's name, the metrics URL."""
+        task: Any = context["ti"]
+        mapped = "" if task.map_index in (None, -1) else f".{task.map_index}"
+        # Not the ID of the task, which a drain's own jobs share.
+        name = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{task.dag_id}.{self.task_id}{mapped}")
+        metrics_url = f"{self.output_url.rstrip('/')}/{METRICS}/{name}.json"
+        return replace(config, output_url=self.output_url, metrics_url=metrics_url, job=str(run_identity(context)))
+
 
 class WindowsOperator(LineageMixin, TableJobOperator):
     """Base of the operators whose jobs read landed windows.
@@ -145,15 +154,6 @@ class WindowsOperator(LineageMixin, TableJobOperator):
         config = replace(config, hash_key=hash_key(self.hash_conn_id))
         _ = config.rules
         return config
-
-
-def config_of_run(config: Config, output_url: str, context: Context) -> Config:
-    """Return the config with the values of the run: the tables' folder, the job's name, the metrics URL."""
-    task: Any = context["ti"]
-    mapped = "" if task.map_index in (None, -1) else f".{task.map_index}"
-    name = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{task.dag_id}.{task.task_id}{mapped}")
-    metrics_url = f"{output_url.rstrip('/')}/{METRICS}/{name}.json"
-    return replace(config, output_url=output_url, metrics_url=metrics_url, job=str(run_identity(context)))
 
 
 def check_output(output_url: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ def test_one_task_lands_the_events_and_writes_their_table(
     assert replay_ids(output) == expected
 
 
-def test_changes_are_written_to_an_event_log_and_applied_to_a_replica(
+def test_changes_are_written_to_an_event_log_and_applied_to_a_replica_of_one_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with LocalOrg.running(tmp_path / "org") as local_org:
@@ -81,23 +82,25 @@ def test_changes_are_written_to_an_event_log_and_applied_to_a_replica(
         set_connection(monkeypatch, "salesforce_default", **local_org.airflow_connection())
         account = str(local_org.rest("POST", "/sobjects/Account", {"Name": "one"})["id"])
         local_org.rest("PATCH", f"/sobjects/Account/{account}", {"Name": "two"})
-        log, replica = str(tmp_path / "log"), str(tmp_path / "replica")
+        output = str(tmp_path / "tables")
         drain = DrainReplayWindowOperator(
             task_id="drain",
             topic="/data/AccountChangeEvent",
             landing_url=str(tmp_path / "landing"),
             replay_store="landing",
             idle_timeout=1.0,
-            event_log={"output_url": log},
-            replica={"output_url": replica, "history": True},
+            event_log={"output_url": output},
+            replica={"output_url": output, "history": True},
         )
         metrics = drain.execute(context_for("drain"))["tables"]
     assert list(metrics) == ["event_log", "replica"]
-    assert len(replay_ids(log, "AccountChangeEvent")) == 2
-    [row] = DeltaTable(f"{replica}/Account").to_pyarrow_table().to_pylist()
+    assert len(replay_ids(output, "AccountChangeEvent")) == 2
+    [row] = DeltaTable(f"{output}/Account").to_pyarrow_table().to_pylist()
     assert (row["Id"], row["Name"], metrics["replica"]["tables"]["Account"]["rows"]) == (account, "two", 1)
     written = [SentDataset(each).name.name for each in drain.lineage(has_ended=True).outputs][1:]
-    assert written == [f"{log}/AccountChangeEvent", f"{replica}/Account"]
+    assert written == [f"{output}/AccountChangeEvent", f"{output}/Account"]
+    stored = Path(output, "_sfstream/metrics")
+    assert {name: json.loads((stored / f"orders.drain.{name}.json").read_text()) for name in metrics} == metrics
 
 
 def test_a_failed_job_leaves_the_window_recorded_and_a_retry_writes_it(
