@@ -228,6 +228,7 @@ class DrainReplayWindowOperator(DrainOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Wait for events if asked to, then drain, land and record one window, or an interval; return its summary."""
         with airflow_errors(self):
+            self.check_table_jobs()
             run, backfill = run_identity(context), is_backfill(context)
             if backfill and self.mode == "incremental":
                 drain = open_drain(DrainConfig.from_operator(self), may_be_landed=True, writes=False)

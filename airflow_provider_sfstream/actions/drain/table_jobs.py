@@ -40,7 +40,7 @@ class TableJobsMixin:
         """Return the constructor of the operator of a job, by the attribute with its arguments."""
 
     def check_table_jobs(self) -> None:
-        """Check the arguments of the jobs as far as they are known when the DAG is parsed.
+        """Check the arguments of the jobs, when the DAG is parsed as far as they are known then.
 
         :raises ConfigurationError: naming the unusable argument.
         """

@@ -210,6 +210,14 @@ def test_the_arguments_of_a_job_are_checked_when_the_dag_is_parsed() -> None:
         drain(replica={"output_url": "/lake", "histroy": True})
 
 
+def test_arguments_from_another_task_are_checked_before_the_drain(org: LocalOrg, make: Make, output: str) -> None:
+    operator, context = make("scheduled", 6, 2, event_log={"output_url": output})
+    operator.event_log = {"output_url": output, "max_events": 0}  # as rendered
+    with pytest.raises(AirflowFailException, match="max_events"):
+        operator.execute(context)
+    assert not list(Path(operator.landing_url).rglob("manifest.json"))
+
+
 def test_a_job_is_no_task_of_the_dag_and_its_arguments_are_templates() -> None:
     with DAG("orders", schedule=None) as dag, TaskGroup("group") as group:
         folder = drain().output["landing_url"]
