@@ -50,9 +50,12 @@ class LossSummary:
         gap, missing = result.get("gap"), result.get("missing")
         events = [_gap(gap)] if isinstance(gap, Mapping) else []
         events += [_missing(span) for span in missing if isinstance(span, Mapping)] if isinstance(missing, list) else []
-        quarantined = result.get("quarantined")
+        jobs = result.get("tables")  # of a drain: the metrics of its table jobs
+        reports = [result, *(jobs.values() if isinstance(jobs, Mapping) else ())]
+        counts = [report.get("quarantined") for report in reports if isinstance(report, Mapping)]
+        quarantined = sum(count for count in counts if type(count) is int)
         is_uncertain = isinstance(gap, Mapping) and gap.get("uncertain") is True and len(events) == 1
-        return cls(tuple(events), quarantined if type(quarantined) is int else 0, is_uncertain)
+        return cls(tuple(events), quarantined, is_uncertain)
 
     @property
     def summary(self) -> str:

@@ -151,6 +151,10 @@ def test_a_gap_missing_spans_and_quarantined_rows_are_losses() -> None:
     assert missing.data_loss == "Events from a to b. Events from c to d."
     rows = LossSummary.from_result({"quarantined": 3})
     assert (rows.data_loss, rows.events) == ("3 rows are in quarantine.", ())
+    jobs = {"event_log": {"quarantined": 2, "tables": {"Order__e": 5}}, "replica": {"quarantined": 1}}
+    assert LossSummary.from_result({"gap": None, "tables": jobs}) == rows, "of a drain with table jobs"
+    assert not LossSummary.from_result({"gap": None, "tables": {"event_log": None}})
+    assert not LossSummary.from_result({"quarantined": 0, "tables": {"Account": {"rows": 1}, "Order__e": 5}})
     assert all((gap, missing, rows))
     assert gap.summary.startswith("Events were lost.")
     possible = LossSummary.from_result({"gap": {**GAP, "uncertain": True}})
