@@ -62,6 +62,7 @@ __all__ = [
     "hook_lineage_collector",
     "require_human_in_the_loop",
     "require_shared_streams",
+    "sends_lineage",
     "set_variable",
     "storage_conn_id",
     "use_database",
@@ -134,6 +135,15 @@ def gauge(name: str, value: float, tags: dict[str, str]) -> None:
         from airflow import stats  # type: ignore[no-redef]
     # Airflow 3.1 and 3.2 have the function on a class.
     (stats if hasattr(stats, "gauge") else stats.Stats).gauge(name, value, tags=tags)
+
+
+def sends_lineage() -> bool:
+    """Return whether Airflow's OpenLineage provider is installed and sends events."""
+    try:
+        from airflow.providers.openlineage.conf import is_disabled
+    except ImportError:
+        return False
+    return not is_disabled()
 
 
 def hook_lineage_collector() -> Any:

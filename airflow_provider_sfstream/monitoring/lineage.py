@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from airflow_provider_sfstream._airflow import hook_lineage_collector
+from airflow_provider_sfstream._airflow import hook_lineage_collector, sends_lineage
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.redaction import has_credentials, quoted
 from airflow_provider_sfstream.salesforce.stream_uris import SCHEME, StreamUri
@@ -91,6 +91,8 @@ class LineageMixin:
     Imports happen only when the provider calls them. Errors are logged, never raised.
     """
 
+    _lineage_of_run: OperatorLineage | None = None
+
     @abstractmethod
     def lineage(self, *, has_ended: bool) -> OperatorLineage:
         """Return the datasets that the task reads and writes.
@@ -98,13 +100,19 @@ class LineageMixin:
         :param has_ended: whether the task has run, also with a failure. The method may then read storage.
         """
 
+    def keep_lineage(self) -> None:
+        """Determine the lineage now, at the end of the task, if it will be sent: the provider calls its methods in a
+        forked process, in which Delta's library aborts if this one has used it."""
+        if sends_lineage():
+            self._lineage_of_run = self._lineage_or_none(has_ended=True)
+
     def get_openlineage_facets_on_start(self) -> OperatorLineage | None:
         """Return the lineage that is known before the run; ``None`` after an error."""
         return self._lineage_or_none(has_ended=False)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage | None:
         """Return the lineage of a run that has succeeded or failed; ``None`` after an error."""
-        return self._lineage_or_none(has_ended=True)
+        return self._lineage_of_run or self._lineage_or_none(has_ended=True)
 
     def _lineage_or_none(self, *, has_ended: bool) -> OperatorLineage | None:
         try:

@@ -81,6 +81,12 @@ class EmbeddedWindowsOperator(WindowsOperator, EmbeddedJobOperator):
         self.landing_conn_id = landing_conn_id
         self.max_events = max_events
 
+    def run_on_engine(self, context: Context, config: JobConfig) -> dict[str, Any]:
+        """Run the job here; return its metrics, and keep its lineage."""
+        metrics = super().run_on_engine(context, config)
+        self.keep_lineage()
+        return metrics
+
     def _engine(self, folder: str) -> EmbeddedEngine:
         from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.openlineage.conf import is_disabled
 from airflow.sdk import DAG, TaskGroup
 from deltalake import DeltaTable
+from openlineage.client.serde import Serde
 
 from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkipException
 from airflow_provider_sfstream.actions.drain.results import DrainedWindow
@@ -101,6 +105,27 @@ def test_changes_are_written_to_an_event_log_and_applied_to_a_replica_of_one_fol
     assert written == [f"{output}/AccountChangeEvent", f"{output}/Account"]
     stored = Path(output, "_sfstream/metrics")
     assert {name: json.loads((stored / f"orders.drain.{name}.json").read_text()) for name in metrics} == metrics
+
+
+def test_the_forked_process_of_the_listener_has_the_lineage_of_the_tables(
+    org: LocalOrg, make: Make, output: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta's library aborts in a process that was forked from one that has used it."""
+    monkeypatch.setenv("OPENLINEAGE_URL", "http://lineage.example")
+    assert not is_disabled()
+    operator, context = make("scheduled", 6, 2, event_log={"output_url": output})
+    operator.execute(context)
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        with os.fdopen(writing, "w") as pipe, suppress(BaseException):
+            pipe.write(Serde.to_json(operator.get_openlineage_facets_on_complete(None).outputs[1]))
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        table = json.loads(pipe.read())
+    os.wait()
+    assert table["name"] == f"{output}/Order__e"
+    assert table["facets"]["version"]["datasetVersion"] == "0"
 
 
 def test_a_failed_job_leaves_the_window_recorded_and_a_retry_writes_it(
