@@ -224,7 +224,7 @@ class WindowConsumers:
         """Return the window partitions of a Delta table's live files: files of a killed job have no rows."""
         from airflow_provider_sfstream.tables.delta.table_files import window_of
 
-        folder, is_dated = storage_path(table, self.conn_id), not table.endswith("/_quarantine")
+        folder = storage_path(table, self.conn_id)
         windows: set[str] = set()
         version = newest_version(folder)
         if '"window_id"' not in version.schema_json:  # a table of a replica
@@ -233,7 +233,6 @@ class WindowConsumers:
             window = window_of(path)
             if window is not None:
                 windows.add(window)
-            # A compaction has merged it from several windows. Files of a replica's tables have no date.
-            elif not is_dated or file.get("partition.event_date", "") in (None, *days):
+            elif file.get("partition.event_date") in (None, *days):  # a compaction has merged it from several
                 windows |= values_of(folder / path, "window_id")
         return windows

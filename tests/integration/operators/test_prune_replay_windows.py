@@ -150,7 +150,6 @@ def test_only_committed_rows_of_delta_tables_count(windows: DailyWindows, prune:
             deltas.commit(deltas.version(), schema, files, [], partition_by)
 
     assert prune(event_log_urls=[str(log)])["windows"] == 0
-    write_deltalake(log / "Account", pa.table({"Id": ["001000000000001AAA"]}))  # of a replica in the same folder
     write(windows.live[4])
     write(windows.live[0])
     (log / "Other/event_date=2026-01-10" / windows.live[3].window_id).mkdir(parents=True)
