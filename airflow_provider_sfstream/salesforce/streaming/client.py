@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from airflow_provider_sfstream.exceptions import ContactError
@@ -161,6 +161,10 @@ class _LoopThread:
         future = asyncio.run_coroutine_threadsafe(coroutine, loop)
         try:
             return future.result()
+        except CancelledError:
+            if self.closed:  # the end of the loop cancels the tasks that still run
+                raise RuntimeError(CLOSED) from None
+            raise
         except BaseException:
             future.cancel()
             raise
