@@ -78,8 +78,9 @@ def _reject_newer(engine: Engine, revision: str | None) -> None:
     if revision is not None and revision not in revisions:
         raise ReplayStoreError(
             f"The tables of the replay store in the {describe(engine.url)} are of revision {revision}, which is "
-            "unknown to this version of airflow-provider-sfstream: a newer version upgraded them. Upgrade the package "
-            "on this worker. Nothing was read or moved."
+            "unknown to this version of airflow-provider-sfstream. A newer version upgraded them: upgrade the package "
+            f"on this worker. Tables before {REVISION} are of development versions: use an empty database. Nothing was "
+            "read or moved."
         )
 
 
