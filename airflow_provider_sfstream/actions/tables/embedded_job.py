@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.abc import MetaPathFinder
 from tempfile import TemporaryDirectory
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
@@ -100,10 +101,13 @@ class EmbeddedWindowsOperator(WindowsOperator, EmbeddedJobOperator):
 
 
 class _NoPandas(MetaPathFinder):
-    """Finder of modules that refuses pandas."""
+    """Finder of modules that refuses pandas to the thread that made it."""
+
+    def __init__(self) -> None:
+        self._thread = get_ident()
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        if fullname == "pandas":
+        if fullname == "pandas" and get_ident() == self._thread:
             raise ModuleNotFoundError("pandas is not needed here")
 
 
