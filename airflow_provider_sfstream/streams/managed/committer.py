@@ -149,24 +149,26 @@ class Committer:
         if self._stream.has_delivered(replay_id) and self._stream.open_stream is not None:
             # Half of the time remains for a new stream, whose first event shows whether the commit was carried out.
             self._stream.commit(replay_id, (deadline + self._clock()) / 2)
-        elif comparison is None or comparison.agrees:
-            self._read_through(replay_id, deadline)
-        elif comparison.differs:
+        elif comparison is not None and comparison.differs:
             return self._compare_and_commit(replay_id, timeout)
+        elif comparison is None or comparison.agrees or self._delivered.first is not None:
+            self._read_through(replay_id, deadline)
         else:
-            self._commit_quiet(replay_id, deadline)
+            return self._commit_quiet(replay_id, deadline)
         return True
 
-    def _commit_quiet(self, replay_id: bytes, deadline: float) -> None:
+    def _commit_quiet(self, replay_id: bytes, deadline: float) -> bool:
         """Commit the position that the managed stream named on a quiet topic, if it does not lie after ``replay_id``.
 
         No event lies between the two, so the events need no commit. The commit renews the committed replay ID, which
-        ages out.
+        ages out. Without such a position nothing is shown; the next drain compares again.
         """
         position = self._stream.quiet_at
-        if self._stream.open_stream is not None and position is not None and is_later(replay_id, position):
-            self._stream.commit(position, deadline)
-            self._stream.committed = replay_id
+        if self._stream.open_stream is None or position is None or not is_later(replay_id, position):
+            return False
+        self._stream.commit(position, deadline)
+        self._stream.committed = replay_id
+        return True
 
     def _compare_and_commit(self, replay_id: bytes, timeout: float) -> bool:
         """Read a new stream until a replay ID can be committed with no event between it and ``replay_id``."""

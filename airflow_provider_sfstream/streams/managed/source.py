@@ -188,7 +188,10 @@ class ManagedSource(ClosedOnExit):
             limit=limit,
             patience=_PATIENT_SLICES * idle_timeout,
         )
-        yield from self._in_slices(comparison.responses(), idle_timeout)
+        for response in self._in_slices(comparison.responses(), idle_timeout):
+            if response is not None and response.confirms_position and not comparison.differs:
+                self._delivered.confirm(response.latest_replay_id)
+            yield response
         if not comparison.agrees:
             return
         for response in self._in_slices(comparison.rest(), idle_timeout):

@@ -20,6 +20,7 @@ from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
 from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub import subscription
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
+from airflow_provider_sfstream.salesforce.replay_ids import is_later
 from airflow_provider_sfstream.streams.cursor import Cursor
 from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
@@ -286,6 +287,27 @@ class TestDrain:
             org.revoke()
             source.commit(result.through or b"", SECONDS)
         assert committed(org) is not None
+
+    def test_events_received_before_a_stream_broke_are_committed(
+        self, org: LocalOrg, client: PubSubClient, orders: str
+    ) -> None:
+        """The new stream finds no further event, so that it cannot compare its events with those of the topic."""
+
+        class RevokingAtTheEnd(Sink):
+            def append(self, batch: EventBatch) -> None:
+                super().append(batch)
+                if len(self.got) == EVENTS:
+                    org.revoke()
+
+        org.knobs(keepalive_seconds=60)
+        sink = RevokingAtTheEnd()
+        with managed(org, client) as source:
+            result = run(source, sink, orders, idle_timeout=0.2)
+            assert (result.reconnects, sink.got) == (1, recorded(org, orders))
+            assert source.commit(result.through or b"", SECONDS)
+        position = committed(org)
+        assert position is not None
+        assert not is_later(sink.got[-1], position)
 
     def test_drain_outlasts_the_time_limit_of_streams_without_commits(
         self, org: LocalOrg, client: PubSubClient, orders: str, monkeypatch: pytest.MonkeyPatch
