@@ -106,6 +106,15 @@ def test_damaged_payload_is_found_and_other_payloads_are_decoded(decoder: AvroDe
     assert [row["Name"] for row in found] == [str(n) for n in range(33) if n not in failures]
 
 
+@pytest.mark.parametrize("damage", [lambda p: p[:-1], lambda p: b"\xff", lambda p: p.replace(b"Acme", b"Ac\xffe")])
+def test_the_reason_depends_on_the_payload_only(damage: Any) -> None:
+    reasons = set()
+    for _ in range(20):
+        failures = AvroDecoder(json.dumps(SCHEMA)).decode_all([event(), damage(event(Name="Acme"))])[1]
+        reasons.update(failure.reason for failure in failures)
+    assert len(reasons) == 1
+
+
 def test_batch_after_a_fully_damaged_batch_is_decoded(decoder: AvroDecoder) -> None:
     assert rows(decoder, [b"\xff"] * 20) == ([], list(range(20)))
     assert rows(decoder, []) == ([], [])
