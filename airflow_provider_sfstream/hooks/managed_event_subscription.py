@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_sfstream.exceptions import AlreadyExistsError, ConfigurationError
+from airflow_provider_sfstream.exceptions import (
+    AlreadyExistsError,
+    ConfigurationError,
+    ServiceUnavailableError,
+    SessionExpiredError,
+    SubscriptionBusyError,
+    SubscriptionStoppedError,
+    TopicNotFoundError,
+)
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
 from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.rest.tooling import (
@@ -17,10 +27,26 @@ from airflow_provider_sfstream.salesforce.rest.tooling import (
 )
 from airflow_provider_sfstream.salesforce.topics import Topic
 
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
+
 State = Literal["running", "stopped"]
+VisibleState = Literal[State, "deleted"]
 _STATES: Mapping[State, SubscriptionState] = {"running": "RUN", "stopped": "STOP"}
+_SHOWN: Mapping[VisibleState, str] = {
+    "running": "can be subscribed to",
+    "stopped": "is stopped",
+    "deleted": "was not found",
+}
 VISIBILITY_TIMEOUT = 180.0
 """Seconds to wait until the Pub/Sub API has applied a change, which Salesforce does within about two minutes."""
+SILENCE = 5.0
+"""Seconds to wait for a response: a refusal arrives immediately, an event if one exists, and a keepalive only after
+minutes. The proof is another response on the same connection meanwhile."""
+INTERVAL = 5.0
+"""Seconds between two attempts."""
+_STANDARD_CHANNEL = "/data/ChangeEvents"
+"""A topic that every org has."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +182,7 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
     def wait_until_visible(
         self,
         subscription: str,
-        state: Literal["running", "stopped", "deleted"] = "running",
+        state: VisibleState = "running",
         *,
         timeout: float = VISIBILITY_TIMEOUT,
     ) -> None:
@@ -177,14 +203,12 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
         """
         from airflow_provider_sfstream.hooks.salesforce_pubsub import pubsub_arguments
         from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
-        from airflow_provider_sfstream.salesforce.pubsub.visibility import Visibility, wait_until_seen
 
         parsed = ManagedSubscription(subscription)
-        expected = {"running": Visibility.OPEN, "stopped": Visibility.STOPPED, "deleted": Visibility.UNKNOWN}[state]
-        self.log.info("Waiting until managed event subscription %s %s at the Pub/Sub API.", parsed.text, expected.value)
+        self.log.info("Waiting until managed event subscription %s %s at the Pub/Sub API.", parsed.text, _SHOWN[state])
         with PubSubClient(self.token_provider(), **pubsub_arguments(self.settings())) as client:
-            wait_until_seen(client, parsed, expected, timeout=timeout)
-        self.log.info("Managed event subscription %s %s at the Pub/Sub API.", parsed.text, expected.value)
+            wait_until_seen(client, parsed, state, timeout=timeout)
+        self.log.info("Managed event subscription %s %s at the Pub/Sub API.", parsed.text, _SHOWN[state])
 
     def test_connection(self) -> tuple[bool, str]:
         """Log in and read the managed event subscriptions. Return whether that works, and the failed part otherwise."""
@@ -223,3 +247,68 @@ def _check_identity(
             "changed. Choose another developer name; or delete the existing subscription, which discards its committed "
             "replay ID, and create it again."
         )
+
+
+def visible_state(client: PubSubClient, subscription: ManagedSubscription, *, silence: float = SILENCE) -> VisibleState:
+    """Return the state of ``subscription`` at the Pub/Sub API now. Log in again once if the token is refused.
+
+    Only the Pub/Sub API reports this state: to a subscriber it answers "not found" until it has applied the creation,
+    and "stopped" until it has applied a start (Pub/Sub API guide, "Managed Event Subscriptions"). An active consumer is
+    an answer too. A successful subscription is closed immediately and commits nothing: Salesforce delivers its events
+    again to the next consumer.
+
+    :param silence: seconds to wait for a response, before and after Salesforce has answered another request.
+    """
+    try:
+        return _observe(client, subscription, silence)
+    except SessionExpiredError:
+        client.renew_session()
+        return _observe(client, subscription, silence)
+
+
+def _observe(client: PubSubClient, subscription: ManagedSubscription, silence: float) -> VisibleState:
+    try:
+        with closing(client.managed_subscribe(subscription, limit=1, idle_timeout=silence)) as stream:
+            if next(stream, None) is None:
+                client.prove_contact(_STANDARD_CHANNEL)  # a refusal that was sent before has arrived by then
+                next(stream, None)
+    except TopicNotFoundError:
+        return "deleted"
+    except SubscriptionStoppedError:
+        return "stopped"
+    except SubscriptionBusyError:
+        return "running"
+    return "running"
+
+
+def wait_until_seen(
+    client: PubSubClient,
+    subscription: ManagedSubscription,
+    expected: VisibleState,
+    *,
+    timeout: float,
+    interval: float = INTERVAL,
+    silence: float = SILENCE,
+    now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Wait until ``subscription`` has the state ``expected`` at the Pub/Sub API. Retry after temporary errors.
+
+    :param timeout: seconds within which the last attempt begins. ``silence``: see :func:`visible_state`.
+    """
+    deadline = now() + timeout
+    while True:
+        try:
+            state = visible_state(client, subscription, silence=silence)
+            if state == expected:
+                return
+            last = f"the managed event subscription {_SHOWN[state]}"
+        except ServiceUnavailableError as error:
+            last = str(error)
+        if now() + interval > deadline:
+            raise ServiceUnavailableError(
+                f"managed event subscription {subscription.text}: it was changed, but the Pub/Sub API did not apply "
+                f"the change within {timeout:g} seconds ({last}). It usually does so after about two minutes. Run the "
+                "task again: it does not repeat changes that are already applied."
+            )
+        sleep(interval)

@@ -14,9 +14,8 @@ from airflow_provider_sfstream.exceptions import (
     SubscriptionBusyError,
     TopicNotFoundError,
 )
-from airflow_provider_sfstream.hooks.managed_event_subscription import ManagedEventSubscriptionHook
+from airflow_provider_sfstream.hooks.managed_event_subscription import ManagedEventSubscriptionHook, wait_until_seen
 from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
-from airflow_provider_sfstream.salesforce.pubsub import visibility as managed_visibility
 from scripts.airflow_stack import free_port
 from tests.support.clients import pubsub_client
 from tests.support.localorg import LocalOrg, wait_until
@@ -41,7 +40,7 @@ def name() -> str:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Poll the Pub/Sub API more often than in production."""
-    defaults = managed_visibility.wait_until_seen.__kwdefaults__
+    defaults = wait_until_seen.__kwdefaults__
     monkeypatch.setitem(defaults, "interval", 0.05)
     monkeypatch.setitem(defaults, "silence", 2.0)
 

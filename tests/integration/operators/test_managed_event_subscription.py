@@ -17,12 +17,12 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError, SubscriptionBusyError
+from airflow_provider_sfstream.hooks.managed_event_subscription import wait_until_seen
 from airflow_provider_sfstream.operators.managed_event_subscription import (
     DeleteManagedEventSubscriptionOperator,
     ManagedEventSubscriptionOperator,
 )
 from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
-from airflow_provider_sfstream.salesforce.pubsub import visibility as managed_visibility
 from tests.support.clients import pubsub_client
 from tests.support.localorg import LocalOrg, wait_until
 from tests.support.rest_proxy import RestProxy
@@ -54,7 +54,7 @@ def org(running_org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loca
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Poll the Pub/Sub API at shorter intervals than a real Salesforce org."""
-    defaults = managed_visibility.wait_until_seen.__kwdefaults__
+    defaults = wait_until_seen.__kwdefaults__
     monkeypatch.setitem(defaults, "interval", 0.1)
     monkeypatch.setitem(defaults, "silence", 0.5)
 

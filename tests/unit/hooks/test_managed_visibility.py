@@ -16,8 +16,8 @@ from airflow_provider_sfstream.exceptions import (
     ThrottledError,
     TopicNotFoundError,
 )
+from airflow_provider_sfstream.hooks.managed_event_subscription import VisibleState, visible_state, wait_until_seen
 from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
-from airflow_provider_sfstream.salesforce.pubsub.visibility import Visibility, visibility_of, wait_until_seen
 
 ORDERS = ManagedSubscription("Orders")
 EVENT = object()
@@ -85,27 +85,27 @@ class Clock:
 @pytest.mark.parametrize(
     ("answer", "seen"),
     [
-        (None, Visibility.OPEN),
-        (EVENT, Visibility.OPEN),
-        (SubscriptionBusyError("taken"), Visibility.OPEN),
-        (SubscriptionStoppedError("stopped"), Visibility.STOPPED),
-        (TopicNotFoundError("unknown"), Visibility.UNKNOWN),
+        (None, "running"),
+        (EVENT, "running"),
+        (SubscriptionBusyError("taken"), "running"),
+        (SubscriptionStoppedError("stopped"), "stopped"),
+        (TopicNotFoundError("unknown"), "deleted"),
     ],
 )
-def test_visible_state_of_each_response(answer: Any, seen: Visibility) -> None:
+def test_visible_state_of_each_response(answer: Any, seen: VisibleState) -> None:
     client: Any = ScriptedClient(answer)
-    assert visibility_of(client, ORDERS) is seen
+    assert visible_state(client, ORDERS) == seen
     assert client.limits == [1], "the look requests one event only"
     assert [stream.closed for stream in client.streams] == [True]
 
 
 def test_a_refused_token_is_renewed_once() -> None:
     client: Any = ScriptedClient(SessionExpiredError("expired"), None)
-    assert visibility_of(client, ORDERS) is Visibility.OPEN
+    assert visible_state(client, ORDERS) == "running"
     assert client.renewed == 1
     client = ScriptedClient(SessionExpiredError("expired"), SessionExpiredError("expired"))
     with pytest.raises(SessionExpiredError):
-        visibility_of(client, ORDERS)
+        visible_state(client, ORDERS)
     assert all(stream.closed for stream in client.streams)
 
 
@@ -113,11 +113,11 @@ def test_silence_without_contact_raises_the_contact_error() -> None:
     client: Any = ScriptedClient(None)
     client.fault = ServiceUnavailableError("no route")
     with pytest.raises(ServiceUnavailableError, match="no route"):
-        visibility_of(client, ORDERS)
+        visible_state(client, ORDERS)
     assert client.streams[0].closed
 
 
-def wait(client: Any, expected: Visibility, clock: Clock, timeout: float = 20.0) -> None:
+def wait(client: Any, expected: VisibleState, clock: Clock, timeout: float = 20.0) -> None:
     wait_until_seen(client, ORDERS, expected, timeout=timeout, interval=5.0, now=clock.now, sleep=clock.sleep)
 
 
@@ -125,14 +125,14 @@ def wait(client: Any, expected: Visibility, clock: Clock, timeout: float = 20.0)
     ("expected", "answers"),
     [
         (
-            Visibility.OPEN,
+            "running",
             [TopicNotFoundError("unknown"), ThrottledError("busy"), SubscriptionStoppedError("stopped"), None],
         ),
-        (Visibility.STOPPED, [None, EVENT, SubscriptionBusyError("taken"), SubscriptionStoppedError("stopped")]),
-        (Visibility.UNKNOWN, [None, SubscriptionStoppedError("stopped"), EVENT, TopicNotFoundError("unknown")]),
+        ("stopped", [None, EVENT, SubscriptionBusyError("taken"), SubscriptionStoppedError("stopped")]),
+        ("deleted", [None, SubscriptionStoppedError("stopped"), EVENT, TopicNotFoundError("unknown")]),
     ],
 )
-def test_wait_repeats_the_look_until_the_expected_state_is_visible(expected: Visibility, answers: list[Any]) -> None:
+def test_wait_repeats_the_look_until_the_expected_state_is_visible(expected: VisibleState, answers: list[Any]) -> None:
     client, clock = ScriptedClient(*answers), Clock()
     wait(client, expected, clock)
     assert len(client.streams) == len(answers)
@@ -147,12 +147,12 @@ def test_wait_repeats_the_look_until_the_expected_state_is_visible(expected: Vis
 def test_wait_fails_after_the_timeout_with_the_last_response(answer: Exception, reason: str) -> None:
     client, clock = ScriptedClient(*[answer] * 10), Clock()
     with pytest.raises(ServiceUnavailableError, match=rf"Orders.*within 20 seconds.*{reason}.*Run the task again"):
-        wait(client, Visibility.OPEN, clock)
+        wait(client, "running", clock)
     assert len(client.streams) == 5, "at 0, 5, 10, 15 and 20 seconds"
 
 
 def test_wait_raises_an_error_that_is_not_retriable_at_once() -> None:
     client, clock = ScriptedClient(AccessDeniedError("no")), Clock()
     with pytest.raises(AccessDeniedError):
-        wait(client, Visibility.OPEN, clock)
+        wait(client, "running", clock)
     assert not clock.slept
