@@ -20,9 +20,13 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceS
 from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
-from airflow_provider_sfstream.hooks.salesforce_allocations import SalesforceAllocationHook
+from airflow_provider_sfstream.hooks.salesforce_allocations import (
+    API_REQUESTS,
+    DELIVERED_EVENTS,
+    Allocation,
+    SalesforceAllocationHook,
+)
 from airflow_provider_sfstream.redaction import redacted
-from airflow_provider_sfstream.salesforce.allocations import API_REQUESTS, DELIVERED_EVENTS, Allocation
 from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.salesforce.topics import APIS, Topic, is_on_pubsub
 

@@ -27,9 +27,9 @@ from airflow_provider_sfstream.redaction import has_credentials
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
 
+    from airflow_provider_sfstream.hooks.salesforce_allocations import Allocation
     from airflow_provider_sfstream.landing.manifest import Manifest
     from airflow_provider_sfstream.monitoring.status_store import Step
-    from airflow_provider_sfstream.salesforce.allocations import Allocation
     from airflow_provider_sfstream.salesforce.streams import Stream
 
 log = logging.getLogger(__name__)

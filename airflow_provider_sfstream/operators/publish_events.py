@@ -12,8 +12,7 @@ from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopicError
 from airflow_provider_sfstream.extras import require_extra
-from airflow_provider_sfstream.hooks.salesforce_allocations import AllocationReserve
-from airflow_provider_sfstream.salesforce.allocations import PUBLISHED_EVENTS
+from airflow_provider_sfstream.hooks.salesforce_allocations import PUBLISHED_EVENTS, AllocationReserve
 from airflow_provider_sfstream.salesforce.topics import Topic
 
 if TYPE_CHECKING:

@@ -14,13 +14,18 @@ from airflow_provider_sfstream.actions.failures import airflow_errors, soft_fail
 from airflow_provider_sfstream.actions.retries import RetriedOperator
 from airflow_provider_sfstream.actions.status import report_allocation
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.hooks.salesforce_allocations import SalesforceAllocationHook
-from airflow_provider_sfstream.salesforce.allocations import DELIVERED_EVENTS, Reserve, enough, log_delivered
+from airflow_provider_sfstream.hooks.salesforce_allocations import (
+    DELIVERED_EVENTS,
+    Reserve,
+    SalesforceAllocationHook,
+    enough,
+    log_delivered,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_sfstream.salesforce.allocations import Allocation
+    from airflow_provider_sfstream.hooks.salesforce_allocations import Allocation
 
 
 class SalesforceAllocationSensor(RetriedOperator, BaseSensorOperator):

@@ -10,8 +10,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
-from airflow_provider_sfstream.hooks.salesforce_allocations import SalesforceAllocationHook
-from airflow_provider_sfstream.salesforce.allocations import Reserve, enough
+from airflow_provider_sfstream.hooks.salesforce_allocations import Reserve, SalesforceAllocationHook, enough
 
 
 class SalesforceAllocationTrigger(BaseTrigger):

@@ -12,7 +12,7 @@ from airflow_provider_sfstream.actions.drain.results import DrainResult
 from airflow_provider_sfstream.actions.drain.waiting import Defer, defer_until_confirmed
 from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.salesforce.allocations import delivery_allocation
+from airflow_provider_sfstream.hooks.salesforce_allocations import delivery_allocation
 from airflow_provider_sfstream.salesforce.streams import Span
 
 if TYPE_CHECKING:

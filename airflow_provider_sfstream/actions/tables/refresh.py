@@ -236,7 +236,7 @@ class RefreshJobOperator(LineageMixin, TableJobOperator):
         return rules
 
     def _check_reserve(self, plans: Sequence[RefreshPlan]) -> None:
-        from airflow_provider_sfstream.salesforce.allocations import API_REQUESTS
+        from airflow_provider_sfstream.hooks.salesforce_allocations import API_REQUESTS
         from airflow_provider_sfstream.tables.refresh.plan import least_requests
 
         tables, least = ", ".join(plan.name for plan in plans), least_requests(plans)

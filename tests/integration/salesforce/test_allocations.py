@@ -16,7 +16,7 @@ from airflow_provider_sfstream.exceptions import (
     SalesforceStreamError,
     ServiceUnavailableError,
 )
-from airflow_provider_sfstream.salesforce.allocations import AllocationClient
+from airflow_provider_sfstream.hooks.salesforce_allocations import AllocationClient
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions

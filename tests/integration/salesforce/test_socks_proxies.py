@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.salesforce.allocations import AllocationClient
+from airflow_provider_sfstream.hooks.salesforce_allocations import AllocationClient
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, Session
 from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 from airflow_provider_sfstream.salesforce.rest.record_session import record_session

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_sfstream.actions.preflight import api_advice, clock_difference, remaining_allocations
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.salesforce.allocations import API_REQUESTS, DELIVERED_EVENTS, Allocation
+from airflow_provider_sfstream.hooks.salesforce_allocations import API_REQUESTS, DELIVERED_EVENTS, Allocation
 from airflow_provider_sfstream.salesforce.topics import Topic
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.salesforce.allocations import (
+from airflow_provider_sfstream.hooks.salesforce_allocations import (
     Allocation,
     Reserve,
     allocations_from,
