@@ -20,7 +20,8 @@ from airflow_provider_sfstream.tables.source.files import SourceFiles
 from airflow_provider_sfstream.tables.source.options import SourceOptions
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.replay_stores.base import ReplayStore, ReplayStoreKind
+    from airflow_provider_sfstream.replay_stores.base import ReplayStore
+    from airflow_provider_sfstream.replay_stores.kinds import ReplayStoreKind
 
 Heads = dict[str, str]
 """The last window read from each stream, by :func:`key_of`. A missing stream has not been read yet."""

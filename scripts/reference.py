@@ -19,6 +19,7 @@ from airflow_provider_sfstream.cli import create as create_commands
 from airflow_provider_sfstream.cli import inspect as inspect_commands
 from airflow_provider_sfstream.cli import modify as modify_commands
 from airflow_provider_sfstream.provider_info import get_provider_info
+from airflow_provider_sfstream.replay_stores.kinds import STORE_KINDS
 from sfstream_localorg.evidence import BEHAVIOURS
 
 PACKAGE = "airflow_provider_sfstream"
@@ -56,6 +57,7 @@ def pages() -> dict[str, str]:
         "replay-stores.md": _page(
             "Replay stores in Python",
             [
+                store_names(),
                 *(_section(_load(name)) for name in (*stores, "replay_stores.document.store.DocumentReplayStore")),
                 _section(_load("replay_stores.base.ReplayStore"), methods=True),
             ],
@@ -68,6 +70,12 @@ def pages() -> dict[str, str]:
         "command-line.md": _page("The command line", command_line()),
         "spark.md": _page("Functions for Spark sessions", (_section(_load(name)) for name in spark)),
     }
+
+
+def store_names() -> str:
+    """Return the table of the replay stores that arguments can name."""
+    rows = [f"| `{name}` | {kind.description} |" for name, kind in STORE_KINDS.items()]
+    return "\n".join(["## Names", "", "| `replay_store` | place of the position |", "|---|---|", *rows, ""])
 
 
 def recipes() -> str:

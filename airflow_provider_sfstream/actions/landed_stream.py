@@ -14,7 +14,7 @@ from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
 from airflow_provider_sfstream.monitoring.links import StreamLink
-from airflow_provider_sfstream.replay_stores.base import REPLAY_STORES, ReplayStoreKind
+from airflow_provider_sfstream.replay_stores.kinds import REPLAY_STORES, ReplayStoreKind
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.salesforce.topics import Api, Topic

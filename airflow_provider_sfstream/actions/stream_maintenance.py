@@ -18,7 +18,7 @@ from airflow_provider_sfstream.actions.tables.replica import read_snapshot
 from airflow_provider_sfstream.exceptions import ConfigurationError, ReplayStoreCorruptError
 from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
-from airflow_provider_sfstream.replay_stores.base import PositionStoreKind
+from airflow_provider_sfstream.replay_stores.kinds import PositionStoreKind
 from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.salesforce.topics import Api, Topic
 

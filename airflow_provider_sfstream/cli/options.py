@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from airflow_provider_sfstream.replay_stores.base import PositionStoreKind, ReplayStoreKind
+from airflow_provider_sfstream.replay_stores.kinds import PositionStoreKind, ReplayStoreKind
 from airflow_provider_sfstream.salesforce.topics import Api
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")]

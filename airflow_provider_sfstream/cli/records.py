@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from tempfile import TemporaryDirectory
-from typing import Any, get_args
+from typing import Any
 
 from airflow_provider_sfstream._airflow import AirflowNotFoundException
 from airflow_provider_sfstream.actions.arguments import start_from_text
@@ -19,7 +19,8 @@ from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.monitoring.status import Certainty, window_line
-from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore, ReplayStoreKind
+from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore
+from airflow_provider_sfstream.replay_stores.kinds import REPLAY_STORES, ReplayStoreKind
 from airflow_provider_sfstream.replay_windows.incremental import WindowRequest, drain_window
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream
@@ -32,8 +33,7 @@ def position_rows(names: LandedStreamsOptions) -> list[dict[str, Any]]:
     """Return the positions of the named topics, or of all streams of the landing."""
     catalog = open_landing(names.landing_url, names.landing_conn_id)
     stores: dict[ReplayStoreKind, ReplayStore] = {}
-    kinds: Sequence[ReplayStoreKind] = get_args(ReplayStoreKind)
-    for kind in kinds if names.replay_store is None else (names.replay_store,):
+    for kind in REPLAY_STORES if names.replay_store is None else (names.replay_store,):
         # Without a named store, the table store is optional: its connection may not exist.
         with suppress(*() if names.replay_store else (AirflowNotFoundException,)):
             stores[kind] = open_replay_store(kind, names.replay_store_conn_id, catalog)

@@ -8,13 +8,14 @@ from airflow.sdk import BaseHook
 
 from airflow_provider_sfstream._airflow import conf
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.replay_stores.base import ReplayStore, ReplayStoreKind
+from airflow_provider_sfstream.replay_stores.kinds import STORE_KINDS, ReplayStoreKind
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
     from airflow_provider_sfstream.monitoring.status_store import StatusStore
+    from airflow_provider_sfstream.replay_stores.base import ReplayStore
     from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 
 
@@ -66,23 +67,13 @@ class ReplayStoreHook(BaseHook):
 def open_replay_store(kind: ReplayStoreKind, conn_id: str, catalog: LandingCatalog | None = None) -> ReplayStore:
     """Return the replay store that an argument names. Blocks: it may read a connection and contact a database.
 
+    :param kind: name of the store.
     :param conn_id: Airflow connection of the database; only for ``"table"``.
     :param catalog: the landing. The Variable store requires it for all operations except those on positions,
         ``"landing"`` for all.
     :raises ConfigurationError: if ``kind`` is ``"landing"`` and there is no landing.
     """
-    if kind == "table":
-        return ReplayStoreHook(conn_id).get_conn()
-    from airflow_provider_sfstream.landing.replaced_files import PositionFiles
-    from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
-
-    if kind == "variable":
-        return DocumentReplayStore(catalog)
-    if catalog is None:
-        raise ConfigurationError(
-            'replay_store="landing" stores positions in the landing, and no landing is set. Nothing was moved.'
-        )
-    return DocumentReplayStore(catalog, PositionFiles(catalog.landing))
+    return STORE_KINDS[kind].open(catalog, ReplayStoreHook(conn_id).url)
 
 
 def status_conn_id() -> str | None:

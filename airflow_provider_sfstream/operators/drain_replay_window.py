@@ -32,7 +32,7 @@ from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.status import report_section
 from airflow_provider_sfstream.actions.task_runs import run_identity, warn_of_other_writers
 from airflow_provider_sfstream.monitoring.links import ManifestLink, PreviousWindowLink, StreamLink
-from airflow_provider_sfstream.replay_stores.base import ReplayStoreKind
+from airflow_provider_sfstream.replay_stores.kinds import ReplayStoreKind
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -78,10 +78,10 @@ class DrainReplayWindowOperator(DrainOperator):
     :param managed_subscription: developer name or ID of a managed event subscription, whose position Salesforce stores:
         the replay ID is committed there once the window is durable. Replaces ``subscription``. (templated)
     :param landing_conn_id: Airflow connection for ``landing_url``, if it needs one. (templated)
-    :param replay_store: where the position is stored: ``"variable"``, an Airflow Variable (one writer at a time);
-        ``"table"``, a database table that is safe with concurrent runs; ``"landing"``, a file of the landing (one
-        writer at a time). ``None``: ``"landing"`` with a managed subscription, else ``"variable"``.
-    :param replay_store_conn_id: Airflow connection of that database (``sqlite``, ``postgres``, ``mysql``). (templated)
+    :param replay_store: where the position is stored: a name from docs/reference/replay-stores.md#names. ``None``:
+        ``"landing"`` with a managed subscription, else ``"variable"``.
+    :param replay_store_conn_id: Airflow connection of a store's database (``sqlite``, ``postgres``, ``mysql``).
+        (templated)
     :param start_from: begin of a stream without a recorded position: ``"earliest"`` (the oldest retained event),
         ``"latest"`` (only new events) or a replay ID as hex text. If the landing has windows of the stream, its replay
         store was lost or replaced, and the task fails. (templated)

@@ -15,7 +15,7 @@ from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
-from airflow_provider_sfstream.replay_stores.base import (
+from airflow_provider_sfstream.replay_stores.kinds import (
     POSITION_STORES,
     REPLAY_STORES,
     PositionStoreKind,

@@ -14,7 +14,7 @@ from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreHook
-from airflow_provider_sfstream.replay_stores.base import REPLAY_STORES, ReplayStoreKind
+from airflow_provider_sfstream.replay_stores.kinds import REPLAY_STORES, ReplayStoreKind
 from airflow_provider_sfstream.salesforce.topics import Topic
 
 if TYPE_CHECKING:

@@ -1,21 +1,15 @@
-"""Interface of the replay stores, which record positions, windows and gaps; and the names of the stores."""
+"""Interface of the replay stores, which record positions, windows and gaps."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Protocol, get_args
+from typing import Protocol
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.salesforce.replay_ids import check_replay_id
 from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream, WindowKind
-
-PositionStoreKind = Literal["variable", "table"]
-"""The stores that can read a stream's position without its landing."""
-ReplayStoreKind = Literal[PositionStoreKind, "landing"]
-POSITION_STORES: tuple[str, ...] = get_args(PositionStoreKind)
-REPLAY_STORES: tuple[ReplayStoreKind, ...] = get_args(ReplayStoreKind)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from airflow_provider_sfstream.extras import require_extra
 from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
 from airflow_provider_sfstream.monitoring.links import StreamLink
-from airflow_provider_sfstream.replay_stores.base import POSITION_STORES, PositionStoreKind
+from airflow_provider_sfstream.replay_stores.kinds import POSITION_STORES, PositionStoreKind
 from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text

@@ -15,7 +15,7 @@ from airflow_provider_sfstream._airflow import require_shared_streams
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
 from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
-from airflow_provider_sfstream.replay_stores.base import POSITION_STORES, PositionStoreKind
+from airflow_provider_sfstream.replay_stores.kinds import POSITION_STORES, PositionStoreKind
 from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.salesforce.streams import Stream

@@ -17,7 +17,7 @@ from airflow_provider_sfstream.extras import require_extra
 from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
 from airflow_provider_sfstream.hooks.salesforce_allocations import AllocationReserve
-from airflow_provider_sfstream.replay_stores.base import REPLAY_STORES, ReplayStoreKind
+from airflow_provider_sfstream.replay_stores.kinds import REPLAY_STORES, ReplayStoreKind
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, get_args
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.redaction import has_credentials, quoted_setting, remember_secrets
+from airflow_provider_sfstream.replay_stores.kinds import REPLAY_STORES
 from airflow_provider_sfstream.salesforce.topics import Topic
 
 RowKind = Literal["decoded", "raw", "quarantine"]
@@ -17,7 +18,7 @@ STORAGE = "storage."
 _CHOICES: dict[str, tuple[str, ...]] = {
     "rows": get_args(RowKind),
     "on_undecodable": ("fail", "leave_out"),
-    "replay_store": ("landing", "table", "variable"),
+    "replay_store": tuple(sorted(REPLAY_STORES)),
     "api": ("pubsub", "streaming"),
 }
 

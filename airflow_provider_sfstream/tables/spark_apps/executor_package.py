@@ -8,7 +8,7 @@ from typing import Any
 
 FILE_NAME = "sfstream_spark.zip"
 _ROOT = Path(__file__).parents[2]
-_FOLDERS = ("landing", "privacy", "replay_windows", "salesforce", "tables")
+_FOLDERS = ("landing", "privacy", "replay_stores", "replay_windows", "salesforce", "tables")
 """Packages that executors, and a driver without the package, import."""
 _SOURCE = _ROOT.parent / "pyspark_sfstream"
 

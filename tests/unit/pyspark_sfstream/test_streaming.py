@@ -14,7 +14,7 @@ from airflow_provider_sfstream.exceptions import ManifestError
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.replay_stores.base import ReplayStoreKind
+from airflow_provider_sfstream.replay_stores.kinds import ReplayStoreKind
 from airflow_provider_sfstream.replay_windows.incremental import WindowRequest, drain_window
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream
