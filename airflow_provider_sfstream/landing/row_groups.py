@@ -12,10 +12,9 @@ from __future__ import annotations
 import hashlib
 import io
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,21 +22,13 @@ import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.landing.manifest import WindowFile
 from airflow_provider_sfstream.landing.storage import discard, is_local, make_folder, sync
+from airflow_provider_sfstream.salesforce.events import EVENT_COLUMNS, EventBatch
 
-if TYPE_CHECKING:
-    from airflow_provider_sfstream.streams.source import EventBatch
-
-_EVENT_COLUMNS: Mapping[pa.Field, Callable[[EventBatch], Sequence[Any]]] = {
-    pa.field("replay_id", pa.binary(), nullable=False): attrgetter("replay_ids"),
-    pa.field("event_id", pa.string()): attrgetter("event_ids"),
-    pa.field("schema_id", pa.string(), nullable=False): attrgetter("schema_ids"),
-    pa.field("payload", pa.binary(), nullable=False): attrgetter("payloads"),
-}
-"""Columns with a value for each event, and the attribute of a batch with their values: bytes, or texts and null."""
+_EVENT_FIELDS = [pa.field(name, pa.type_for_alias(type_), nullable) for name, type_, nullable in EVENT_COLUMNS.values()]
 SCHEMA = pa.schema(
     [
         pa.field("ordinal", pa.int64(), nullable=False),
-        *_EVENT_COLUMNS,
+        *_EVENT_FIELDS,
         pa.field("received_at", pa.timestamp("us", "UTC"), nullable=False),
     ]
 )
@@ -49,7 +40,7 @@ class RowGroup:
 
     def __init__(self, first_ordinal: int) -> None:
         self._first_ordinal = first_ordinal
-        self._values = [_Values(field.type) for field in _EVENT_COLUMNS]
+        self._values = [_Values(field.type) for field in _EVENT_FIELDS]
         self._received_at: list[int] = []
         self.payload_bytes = 0
 
@@ -58,8 +49,8 @@ class RowGroup:
 
     def add(self, batch: EventBatch) -> None:
         """Append the events of ``batch``, which must not be empty. Its values are copied; the batch can be freed."""
-        for values, values_of in zip(self._values, _EVENT_COLUMNS.values(), strict=True):
-            values.add(values_of(batch))
+        for values, name in zip(self._values, EVENT_COLUMNS, strict=True):
+            values.add(getattr(batch, name))
         self._received_at += [batch.received_at // 1000] * len(batch)
         self.payload_bytes += sum(map(len, batch.payloads))
 

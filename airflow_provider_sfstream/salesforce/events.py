@@ -7,10 +7,10 @@ At most 100 events may be outstanding on one Subscribe call; Salesforce silently
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 
@@ -33,6 +33,23 @@ class StartFrom(Enum):
     EARLIEST = "earliest"
     LATEST = "latest"
     COMMITTED = "committed"
+
+
+class EventColumn(NamedTuple):
+    """Column of the landing with a value for each event: bytes or text."""
+
+    name: str
+    type: Literal["binary", "string"]
+    nullable: bool = False
+
+
+EVENT_COLUMNS: Mapping[str, EventColumn] = {
+    "replay_ids": EventColumn("replay_id", "binary"),
+    "event_ids": EventColumn("event_id", "string", nullable=True),
+    "schema_ids": EventColumn("schema_id", "string"),
+    "payloads": EventColumn("payload", "binary"),
+}
+"""Columns of the landing by the field of :class:`EventBatch` with their values, in the order of the landing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +80,12 @@ class EventBatch:
 
     def part(self, first: int, end: int) -> EventBatch:
         """Return the events from index ``first`` up to, and without, ``end``; other fields are unchanged."""
-        return replace(self, **{name: getattr(self, name)[first:end] for name in _COLUMNS})
+        return replace(self, **{name: getattr(self, name)[first:end] for name in EVENT_COLUMNS})
 
     @classmethod
     def without_events(cls, *, received_at: int) -> EventBatch:
         """Return an empty batch, which only proves that the subscription is alive."""
-        columns: dict[str, Any] = {name: [] for name in _COLUMNS}
+        columns: dict[str, Any] = {name: [] for name in EVENT_COLUMNS}
         return cls(**columns, latest_replay_id=b"", pending=0, received_at=received_at)
 
 
@@ -80,8 +97,6 @@ def check_amounts(name: str, limit: int | None, **seconds: float) -> None:
         if not value > 0:
             raise ConfigurationError(f"{name}: {argument}={value} must be over 0 seconds. Nothing was read.")
 
-
-_COLUMNS = ("replay_ids", "event_ids", "schema_ids", "payloads")
 
 Responses = Generator[EventBatch | None, None, None]
 """Batches of a subscription; ``None``: no response in time. Closing it ends the subscription
