@@ -101,9 +101,9 @@ class EraseRecordsOperator(RetriedOperator):
 
     def _erase(self, ids: Sequence[str], run: RunIdentity) -> dict[str, Any]:
         """Erase records: from the landing, then from event logs and replicas, recorded before and after."""
-        from airflow_provider_sfstream.landing.landing_erasure import Erasure, erase_from_streams, streams_to_search
-        from airflow_provider_sfstream.privacy.record_ids import RecordIds
-        from airflow_provider_sfstream.tables.erasure.event_log_and_replica import EventLogErasure, ReplicaErasure
+        from airflow_provider_sfstream.erasure.event_log_and_replica import EventLogErasure, ReplicaErasure
+        from airflow_provider_sfstream.erasure.landing import Erasure, erase_from_streams, streams_to_search
+        from airflow_provider_sfstream.erasure.record_ids import RecordIds
         from airflow_provider_sfstream.tables.replica.snapshot_store import FOLDER as SNAPSHOTS
 
         entity, landing_url = self.entity, self.landing_url

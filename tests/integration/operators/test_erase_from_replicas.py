@@ -15,13 +15,13 @@ from deltalake import DeltaTable
 
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
+from airflow_provider_sfstream.erasure.landing import Erasure
+from airflow_provider_sfstream.erasure.table import TableErasure
 from airflow_provider_sfstream.exceptions import PositionConflictError
-from airflow_provider_sfstream.landing.landing_erasure import Erasure
 from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperator
 from airflow_provider_sfstream.salesforce.identifiers import to_18
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter
-from airflow_provider_sfstream.tables.erasure.table_erasure import TableErasure
 from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from tests.support.change_lake import SCHEMAS, ChangeLake, change

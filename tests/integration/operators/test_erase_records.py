@@ -20,10 +20,11 @@ from deltalake import DeltaTable
 
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
+from airflow_provider_sfstream.erasure.landing import ERASURE_DOCUMENT, Erasure
+from airflow_provider_sfstream.erasure.table import TableErasure
 from airflow_provider_sfstream.exceptions import PositionConflictError
 from airflow_provider_sfstream.landing import catalog as catalog_module
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
-from airflow_provider_sfstream.landing.landing_erasure import ERASURE_DOCUMENT, Erasure
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.row_groups import PartWriter
@@ -34,7 +35,6 @@ from airflow_provider_sfstream.operators.replica import ReplicaOperator
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
-from airflow_provider_sfstream.tables.erasure.table_erasure import TableErasure
 from airflow_provider_sfstream.tables.maintenance.config import MaintenanceConfig
 from airflow_provider_sfstream.tables.maintenance.job import maintain
 from tests.support.killed import Killed, killed_at

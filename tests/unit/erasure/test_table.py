@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_provider_sfstream.privacy.record_ids import RecordIds
+from airflow_provider_sfstream.erasure.record_ids import RecordIds
+from airflow_provider_sfstream.erasure.table import erased_events, erased_quarantine
 from airflow_provider_sfstream.salesforce.identifiers import to_18
-from airflow_provider_sfstream.tables.erasure.table_erasure import erased_events, erased_quarantine
 
 ADA, BOB = to_18("003xx0000000Ada"), to_18("003xx0000000bOb")
 HEADER = pa.struct([("entityName", pa.string()), ("recordIds", pa.list_(pa.string()))])

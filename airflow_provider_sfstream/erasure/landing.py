@@ -27,6 +27,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_provider_sfstream.erasure.record_ids import RecordIds, without_records
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
@@ -35,7 +36,6 @@ from airflow_provider_sfstream.landing.pruned import read_pruned
 from airflow_provider_sfstream.landing.replaced_files import StoredDocument
 from airflow_provider_sfstream.landing.row_groups import SCHEMA, PartWriter
 from airflow_provider_sfstream.landing.storage import is_local, storage_errors, sync_folder
-from airflow_provider_sfstream.privacy.record_ids import RecordIds, without_records
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream, window_id_for
 from airflow_provider_sfstream.salesforce.topics import can_carry_changes
 

@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
+from airflow_provider_sfstream.erasure.record_ids import RecordIds
 from airflow_provider_sfstream.exceptions import PositionConflictError
-from airflow_provider_sfstream.privacy.record_ids import RecordIds
 from airflow_provider_sfstream.salesforce.topics import can_carry_changes
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile
 from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter

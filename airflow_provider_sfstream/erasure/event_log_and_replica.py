@@ -16,12 +16,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
-from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.privacy.record_ids import RecordIds
-from airflow_provider_sfstream.salesforce.topics import CHANGE_EVENT, change_event_of
-from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableVersion
-from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
-from airflow_provider_sfstream.tables.erasure.table_erasure import (
+from airflow_provider_sfstream.erasure.record_ids import RecordIds
+from airflow_provider_sfstream.erasure.table import (
     TableErasure,
     clean_all,
     erased_events,
@@ -30,6 +26,10 @@ from airflow_provider_sfstream.tables.erasure.table_erasure import (
     is_header,
     is_of_quarantine,
 )
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.salesforce.topics import CHANGE_EVENT, change_event_of
+from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableVersion
+from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
 from airflow_provider_sfstream.tables.event_log.tables import PARTITION_BY, StoredRules, find_tables
 from airflow_provider_sfstream.tables.job_config import METRICS
 from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE
