@@ -15,7 +15,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, IdentityErr
 from airflow_provider_sfstream.redaction import redacted, without_user_info
 from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION, api_version_retirement
 from airflow_provider_sfstream.salesforce.identifiers import to_18
-from airflow_provider_sfstream.salesforce.network.timers import TIMERS, Timers
+from airflow_provider_sfstream.salesforce.network.settings import TIMERS, Timers
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection

@@ -31,7 +31,7 @@ from airflow_provider_sfstream.salesforce.errors.rest import job_error, query_er
 from airflow_provider_sfstream.salesforce.errors.streaming import error_from_reply, error_from_status
 from airflow_provider_sfstream.salesforce.event_time import EventTimeReader, JsonEventTimeReader
 from airflow_provider_sfstream.salesforce.network.proxies import checked_proxy
-from airflow_provider_sfstream.salesforce.network.timers import TIMERS, Timers
+from airflow_provider_sfstream.salesforce.network.settings import TIMERS, Timers
 from airflow_provider_sfstream.salesforce.network.tls import checked_origin
 from airflow_provider_sfstream.salesforce.pubsub.channel import Endpoint
 from airflow_provider_sfstream.salesforce.pubsub.subscription import response_batch

@@ -19,7 +19,7 @@ from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
 from airflow_provider_sfstream import provider_info
 from airflow_provider_sfstream.assets.sfstream import create_asset, sanitize_uri
-from airflow_provider_sfstream.salesforce.network.timers import TIMERS
+from airflow_provider_sfstream.salesforce.network.settings import TIMERS
 
 ROOT = Path(__file__).parents[2]
 THEIRS = {

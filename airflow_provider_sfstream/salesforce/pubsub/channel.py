@@ -19,8 +19,7 @@ from airflow_provider_sfstream.salesforce.clients import OrgClient
 from airflow_provider_sfstream.salesforce.errors.pubsub import error_from
 from airflow_provider_sfstream.salesforce.events import PayloadEncoding
 from airflow_provider_sfstream.salesforce.network.proxies import check_grpc_proxy
-from airflow_provider_sfstream.salesforce.network.settings import DEFAULT_NETWORK, NetworkSettings
-from airflow_provider_sfstream.salesforce.network.timers import Timers
+from airflow_provider_sfstream.salesforce.network.settings import DEFAULT_NETWORK, NetworkSettings, Timers
 from airflow_provider_sfstream.salesforce.network.tls import is_loopback
 
 DEFAULT_ENDPOINT = "api.pubsub.salesforce.com:7443"

@@ -18,7 +18,7 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.salesforce.events import StartFrom
-from airflow_provider_sfstream.salesforce.network.timers import Timers
+from airflow_provider_sfstream.salesforce.network.settings import Timers
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from tests.support.clients import token_provider
 from tests.support.event_sources import AsyncPubSub, EventSourceAdapter, PubSub, sources

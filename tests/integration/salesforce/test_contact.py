@@ -16,7 +16,7 @@ import pytest
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.salesforce.network import proxies
-from airflow_provider_sfstream.salesforce.network.timers import Timers
+from airflow_provider_sfstream.salesforce.network.settings import Timers
 from airflow_provider_sfstream.salesforce.rest import client as rest_client
 from airflow_provider_sfstream.streams.drain import drain as module
 from airflow_provider_sfstream.streams.drain.drain import Drain

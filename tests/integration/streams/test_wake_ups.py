@@ -13,7 +13,7 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import AuthenticationError, TopicNotFoundError
 from airflow_provider_sfstream.salesforce.events import StartFrom
-from airflow_provider_sfstream.salesforce.network.timers import Timers
+from airflow_provider_sfstream.salesforce.network.settings import Timers
 from airflow_provider_sfstream.salesforce.pubsub.async_client import AsyncPubSubClient
 from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
 from airflow_provider_sfstream.streams.watch.wake_ups import Watch

@@ -17,8 +17,7 @@ from airflow_provider_sfstream.salesforce.auth import token_provider as auth
 from airflow_provider_sfstream.salesforce.auth.credentials import credentials_from
 from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
 from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
-from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
-from airflow_provider_sfstream.salesforce.network.timers import Timers
+from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings, Timers
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from tests.support.behind_network import OrgBehindNetwork, behind_network
 from tests.support.clients import app_fields, async_pubsub_client, pubsub_client, streaming_client, token_provider

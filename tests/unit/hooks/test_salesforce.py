@@ -13,8 +13,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook, SalesforceSettings
 from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
 from airflow_provider_sfstream.salesforce.auth.credentials import Credentials
-from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
-from airflow_provider_sfstream.salesforce.network.timers import Timers
+from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings, Timers
 
 APP = {"consumer_key": "key", "consumer_secret": "s3cret-app", "domain": "acme.my"}
 

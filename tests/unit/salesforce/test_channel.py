@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import AuthenticationError, ConfigurationError
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
-from airflow_provider_sfstream.salesforce.network.timers import Timers
+from airflow_provider_sfstream.salesforce.network.settings import Timers
 from airflow_provider_sfstream.salesforce.network.tls import is_loopback, load_ca
 from airflow_provider_sfstream.salesforce.pubsub.channel import (
     DEFAULT_ENDPOINT,
