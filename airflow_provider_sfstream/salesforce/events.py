@@ -35,6 +35,11 @@ class StartFrom(Enum):
     COMMITTED = "committed"
 
 
+def described(after: bytes | StartFrom) -> str:
+    """Return the start of a subscription as text for a log."""
+    return f"replay ID {after.hex()}" if isinstance(after, bytes) else f"the {after.value}"
+
+
 class EventColumn(NamedTuple):
     """Column of the landing with a value for each event: bytes or text."""
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Hashable
 from contextlib import closing
 from datetime import timedelta
+from importlib import import_module
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,18 +17,17 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceS
 from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
 from airflow_provider_sfstream.replay_stores.kinds import POSITION_STORES, PositionStoreKind
+from airflow_provider_sfstream.salesforce.events import StartFrom, described
 from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.salesforce.topics import Topic
 from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions, error_payload, payload
-from airflow_provider_sfstream.triggers.loading import described, imported
 
 if TYPE_CHECKING:
     from airflow.triggers.shared_stream import SharedStreamProducer
 
     from airflow_provider_sfstream.hooks.event_topics import EventHook
-    from airflow_provider_sfstream.salesforce.events import StartFrom
 
 
 class SalesforceEventTrigger(BaseEventTrigger):
@@ -123,7 +123,8 @@ class SalesforceEventTrigger(BaseEventTrigger):
             require_shared_streams()
         try:
             self._check()
-            wake_ups = await imported("airflow_provider_sfstream.streams.watch.wake_ups")
+            # In a thread: the import of gRPC or Arrow would block the event loop for too long.
+            wake_ups = await asyncio.to_thread(import_module, "airflow_provider_sfstream.streams.watch.wake_ups")
             async with self.hook().async_client() as client:
                 stream = self.stream(await client.org_id())
                 source, after = await self._source(client, stream)
@@ -175,11 +176,9 @@ class SalesforceEventTrigger(BaseEventTrigger):
 
     async def _source(self, client: Any, stream: Stream) -> tuple[Any, bytes | StartFrom]:
         """Return the source of a deferred task, the topic or a managed subscription, and its position."""
-        from airflow_provider_sfstream.salesforce.events import StartFrom
-
         if self.managed_subscription is None:
             return client, await self.start(stream)
-        managed = await imported("airflow_provider_sfstream.streams.managed.source")
+        managed = await asyncio.to_thread(import_module, "airflow_provider_sfstream.streams.managed.source")
         subscription = ManagedSubscription(self.managed_subscription)
         return managed.AsyncManagedSource(client, subscription), StartFrom.COMMITTED
 
@@ -189,8 +188,6 @@ class SalesforceEventTrigger(BaseEventTrigger):
 
     async def start(self, stream: Stream) -> bytes | StartFrom:
         """Return the start of the wait: ``after``, else the stored position, else ``start_from``."""
-        from airflow_provider_sfstream.salesforce.events import StartFrom
-
         if self.after is not None:
             return replay_id_from_text(self.after)
         if self.replay_store is not None:

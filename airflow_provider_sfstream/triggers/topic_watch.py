@@ -19,18 +19,18 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, S
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
-from airflow_provider_sfstream.salesforce.events import StartFrom
+from airflow_provider_sfstream.salesforce.events import StartFrom, described
 from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION, retention_by_kind
 from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpReason, payload
-from airflow_provider_sfstream.triggers.loading import described, imported
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.hooks.event_topics import EventHook
@@ -173,7 +173,8 @@ class TopicWatch(SharedStreamProducer):
 
     async def _watch(self) -> AsyncGenerator[tuple[Stream, WakeUp]]:
         trigger = self._trigger
-        wake_ups = await imported("airflow_provider_sfstream.streams.watch.wake_ups")
+        # In a thread: the import of gRPC or Arrow would block the event loop for too long.
+        wake_ups = await asyncio.to_thread(import_module, "airflow_provider_sfstream.streams.watch.wake_ups")
         async with trigger.hook().async_client() as client:
             stream = trigger.stream(await client.org_id())
             after = await self._start(stream)

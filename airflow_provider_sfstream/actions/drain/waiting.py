@@ -9,9 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow_provider_sfstream._airflow import AirflowTaskTimeout
-from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT, StartFrom
+from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT, StartFrom, described
 from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions, error_from_payload, payload
-from airflow_provider_sfstream.triggers.loading import described
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.actions.drain.config import Drain
