@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from airflow_provider_sfstream.actions.tables.embedded_job import EmbeddedWindowsOperator
 from airflow_provider_sfstream.actions.tables.event_log import EventLogJobOperator
-
-if TYPE_CHECKING:
-    from airflow_provider_sfstream.tables.event_log.config import EventLogConfig, EventLogMetrics
-    from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 
 
 class EventLogOperator(EventLogJobOperator, EmbeddedWindowsOperator):
@@ -31,9 +25,3 @@ class EventLogOperator(EventLogJobOperator, EmbeddedWindowsOperator):
 
     template_fields = (*EmbeddedWindowsOperator.template_fields, *EventLogJobOperator.own_template_fields)
     spark_operator = "SparkSubmitEventLogOperator"
-
-    def run_on(self, engine: EmbeddedEngine, config: EventLogConfig) -> EventLogMetrics:
-        """Run the job's function."""
-        from airflow_provider_sfstream.tables.event_log.job import run
-
-        return run(engine, config)

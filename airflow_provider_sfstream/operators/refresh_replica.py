@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from airflow_provider_sfstream.actions.tables.embedded_job import EmbeddedJobOperator
 from airflow_provider_sfstream.actions.tables.refresh import RefreshJobOperator
-
-if TYPE_CHECKING:
-    from airflow_provider_sfstream.tables.replica.config import ReplicaConfig, ReplicaMetrics
-    from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 
 
 class RefreshReplicaOperator(RefreshJobOperator, EmbeddedJobOperator):
@@ -27,9 +21,3 @@ class RefreshReplicaOperator(RefreshJobOperator, EmbeddedJobOperator):
     """
 
     template_fields = (*EmbeddedJobOperator.template_fields, *RefreshJobOperator.own_template_fields)
-
-    def run_on(self, engine: EmbeddedEngine, config: ReplicaConfig) -> ReplicaMetrics:
-        """Run the job's function."""
-        from airflow_provider_sfstream.tables.replica.job import run
-
-        return run(engine, config)

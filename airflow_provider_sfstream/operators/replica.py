@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from airflow_provider_sfstream.actions.tables.embedded_job import EmbeddedWindowsOperator
 from airflow_provider_sfstream.actions.tables.replica import ReplicaJobOperator
-
-if TYPE_CHECKING:
-    from airflow_provider_sfstream.tables.replica.config import ReplicaConfig, ReplicaMetrics
-    from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 
 
 class ReplicaOperator(ReplicaJobOperator, EmbeddedWindowsOperator):
@@ -37,9 +31,3 @@ class ReplicaOperator(ReplicaJobOperator, EmbeddedWindowsOperator):
 
     template_fields = (*EmbeddedWindowsOperator.template_fields, "windows", "landing_conn_id", "hash_conn_id")
     spark_operator = "SparkSubmitReplicaOperator"
-
-    def run_on(self, engine: EmbeddedEngine, config: ReplicaConfig) -> ReplicaMetrics:
-        """Run the job's function."""
-        from airflow_provider_sfstream.tables.replica.job import run
-
-        return run(engine, config)

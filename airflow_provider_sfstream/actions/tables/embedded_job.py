@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib import import_module
 from importlib.abc import MetaPathFinder
 from tempfile import TemporaryDirectory
 from threading import get_ident
@@ -34,9 +34,14 @@ class EmbeddedJobOperator(TableJobOperator):
         written with the connection's credentials, elsewhere with those of the worker's environment. (templated)
     """
 
-    @abstractmethod
-    def run_on(self, engine: EmbeddedEngine, config: Any) -> Any:
+    landing_conn_id: str | None = None
+    max_events: int | None = None
+    spark_operator = ""
+    """Name of the operator that accepts more events."""
+
+    def run_on(self, engine: EmbeddedEngine, config: JobConfig) -> Any:
         """Run the function of the job, and return its metrics, a dataclass."""
+        return import_module(f"airflow_provider_sfstream.tables.{self.job}.job").run(engine, config)
 
     def run_on_engine(self, context: Context, config: JobConfig) -> dict[str, Any]:
         """Run the job here; return the metrics that Spark's job would have returned."""
@@ -50,8 +55,13 @@ class EmbeddedJobOperator(TableJobOperator):
     def _engine(self, folder: str) -> EmbeddedEngine:
         from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 
-        files = ObjectStorageFiles(self.output_conn_id)
-        return EmbeddedEngine(files, files, folder)
+        return EmbeddedEngine(
+            ObjectStorageFiles(self.landing_conn_id),
+            ObjectStorageFiles(self.output_conn_id),
+            folder,
+            max_events=self.max_events,
+            elsewhere=self.spark_operator,
+        )
 
 
 class EmbeddedWindowsOperator(WindowsOperator, EmbeddedJobOperator):
@@ -60,9 +70,6 @@ class EmbeddedWindowsOperator(WindowsOperator, EmbeddedJobOperator):
     :param hash_conn_id: Airflow connection whose password is the key of hashes. (templated)
     :param landing_conn_id: Airflow connection of the landing, as in the drain. (templated)
     """
-
-    spark_operator = ""
-    """Name of the operator that accepts more events."""
 
     def __init__(
         self,
@@ -87,17 +94,6 @@ class EmbeddedWindowsOperator(WindowsOperator, EmbeddedJobOperator):
         metrics = super().run_on_engine(context, config)
         self.keep_lineage()
         return metrics
-
-    def _engine(self, folder: str) -> EmbeddedEngine:
-        from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
-
-        return EmbeddedEngine(
-            ObjectStorageFiles(self.landing_conn_id),
-            ObjectStorageFiles(self.output_conn_id),
-            folder,
-            max_events=self.max_events,
-            elsewhere=self.spark_operator,
-        )
 
 
 class _NoPandas(MetaPathFinder):
