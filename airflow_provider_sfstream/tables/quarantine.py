@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile
-from airflow_provider_sfstream.tables.delta.table_files import WRITTEN, files_of, window_of, write_files
+from airflow_provider_sfstream.tables.delta.table_files import WRITTEN, window_of, write_rows
+from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, quarantine_schema
 from airflow_provider_sfstream.tables.runner.engine import Engine
 
@@ -63,8 +64,8 @@ class Quarantine:
         merged = [path for path, file in files.items() if window_of(path) is None and _may_have(file, own)]
         if merged:
             stored = self._engine.file_rows(self._url, merged, quarantine_schema())
-            write = write_files(_without(own), self.location, ())
-            rewritten = files_of(stored.map_batches(write, WRITTEN).collect())
+            rows = stored.map_batches(_rewritten(own, self.location), WRITTEN).collect()
+            rewritten = [TableFile(**row) for row in rows]
             if sum(file.rows for file in rewritten) != sum(files[path]["num_records"] or 0 for path in merged):
                 added, removed = [*added, *rewritten], [*removed, *merged]
         if added or removed:
@@ -78,11 +79,13 @@ def _may_have(file: Mapping[str, Any], own: Collection[str]) -> bool:
     return first is None or last is None or any(first <= partition <= last for partition in own)
 
 
-def _without(own: Collection[str]) -> Rows:
-    """Return a function for ``mapInArrow`` that removes the rows of window partitions."""
+def _rewritten(own: Collection[str], location: TableLocation) -> Rows:
+    """Return a function for ``mapInArrow`` that writes rows without those of window partitions to new files."""
+    removed = pa.array(sorted(own))
 
     def rows(batches: Batches) -> Batches:
-        for batch in batches:
-            yield batch.filter(pc.invert(pc.is_in(batch.column("window_id"), pa.array(sorted(own)))))
+        remaining = (batch.filter(pc.invert(pc.is_in(batch.column("window_id"), removed))) for batch in batches)
+        files = [vars(file) for file in write_rows(location, remaining)]
+        yield pa.RecordBatch.from_pylist(files, schema=WRITTEN)
 
     return rows

@@ -21,7 +21,6 @@ import pyarrow.parquet
 
 from airflow_provider_sfstream.tables.delta.delta_table import TableFile
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
-from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 
 ROW_GROUP = 16 << 20
 """Bytes of Arrow columns in a row group, which a task buffers and a reader reads at a time."""
@@ -171,37 +170,19 @@ WRITTEN = pa.schema(
         ("partition", pa.map_(pa.string(), pa.string())),
     ]
 )
-"""Schema of a row for each file, read by :func:`files_of`."""
+"""Schema of a row for each file: the values of a :class:`TableFile`."""
 _PARTITION_ROW_GROUP = 2 * ROW_GROUP
 """Bytes of Arrow columns in a row group. Most fields of an event are empty, and take almost no space in a file."""
 _OPEN = 64
 """Maximum open files of a task: each has buffers for its columns, and on an object store the part being sent."""
 
 
-def write_files(rows: Rows, location: TableLocation, partition_by: Sequence[str]) -> Rows:
-    """Return a function for ``mapInArrow`` that writes the result of ``rows``, and yields the written files.
-
-    A file has rows of one window and of one value of each partition column, is in folders named after them, and does
-    not contain the partition columns. The window's folder has its bare name, unless it is a partition column too. The
-    files of a failed task are not returned, so they are never committed.
-
-    :param rows: yields batches with ``window_id`` and the columns of ``partition_by``.
-    :param location: the table's folder.
-    """
-
-    def write(batches: Batches) -> Batches:
-        with PartitionFiles(location) as files:
-            for batch in rows(batches):
-                files.append("", batch, partition_by)
-            written = [vars(file) for _, file in files.close()]
-        yield pa.RecordBatch.from_pylist(written, schema=WRITTEN)
-
-    return write
-
-
-def files_of(rows: Iterable[Mapping[str, Any]]) -> list[TableFile]:
-    """Return the files of the result of :func:`write_files`."""
-    return [TableFile(**row) for row in rows]
+def write_rows(location: TableLocation, batches: Iterable[pa.RecordBatch]) -> list[TableFile]:
+    """Write rows with ``window_id`` to files of a table without partition columns."""
+    with PartitionFiles(location) as files:
+        for batch in batches:
+            files.append("", batch, ())
+        return [file for _, file in files.close()]
 
 
 def window_of(path: str) -> str | None:
@@ -213,7 +194,10 @@ def window_of(path: str) -> str | None:
 class PartitionFiles:
     """Partition files of tables, written by one task. At most a row group of rows is in memory, over all files.
 
-    It is a context manager: after an error, it closes open files, which are not returned.
+    A file has rows of one window and of one value of each partition column, is in folders named after them, and does
+    not contain the partition columns. The window's folder has its bare name, unless it is a partition column too.
+
+    It is a context manager: after an error, it closes open files, which are not returned, so they are never committed.
 
     :param location: folder of the tables.
     """

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from airflow_provider_sfstream.tables.delta.table_files import PartitionFiles
+from airflow_provider_sfstream.tables.delta.table_files import write_rows
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.job_config import BATCH_BYTES
 from airflow_provider_sfstream.tables.replica.config import TARGET_FILE_BYTES
@@ -113,7 +113,8 @@ def rewritten(plans: Sequence[RewritePlan], quarantine: TableLocation | None = N
                 if number < len(file_groups):
                     lines = _rewrite(*file_groups[number], number, blocks)
                 elif number == len(file_groups) and quarantine is not None:
-                    lines = _write_quarantine(quarantine, blocks.read(number))
+                    events = (batch for content in blocks.read(number) for batch in unpacked(content).to_batches())
+                    lines = map(vars, write_rows(quarantine, events))
                 lines_of_group = [{"file_group": number, **line} for line in lines]
                 blocks.forget(number)
                 return lines_of_group
@@ -125,13 +126,6 @@ def rewritten(plans: Sequence[RewritePlan], quarantine: TableLocation | None = N
                 yield pa.RecordBatch.from_pylist(lines_of_group, schema=REWRITTEN)
 
     return rows
-
-
-def _write_quarantine(location: TableLocation, blocks: Iterable[Any]) -> list[dict[str, Any]]:
-    with PartitionFiles(location) as files:
-        for batch in (batch for content in blocks for batch in unpacked(content).to_batches()):
-            files.append("", batch, ())
-        return [vars(file) for _, file in files.close()]
 
 
 def _rewrite(plan: RewritePlan, file_group: FileGroup, number: int, blocks: ShuffleBlocks) -> list[dict[str, Any]]:

@@ -18,8 +18,8 @@ from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.operators.prune_replay_windows import PruneReplayWindowsOperator
 from airflow_provider_sfstream.replay_stores.table import TableReplayStore
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
-from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile
-from airflow_provider_sfstream.tables.delta.table_files import write_files
+from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
+from airflow_provider_sfstream.tables.delta.table_files import PartitionFiles
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Snapshot, StreamState
 from tests.support.pruning import DailyWindows, day
@@ -143,8 +143,9 @@ def test_only_committed_rows_of_delta_tables_count(windows: DailyWindows, prune:
         partition_by = [] if table == "_quarantine" else ["event_date"]
         row = {"window_id": window.window_id + part, "event_date": window.first_event_time.date()}
         rows = pa.RecordBatch.from_pylist([row], schema=schema)
-        (written,) = write_files(iter, location, partition_by)(iter([rows]))
-        files = [TableFile(**{**file, "partition": dict(file["partition"])}) for file in written.to_pylist()]
+        with PartitionFiles(location) as written:
+            written.append("", rows, partition_by)
+            files = [file for _, file in written.close()]
         if commit:
             deltas = DeltaTableLog(location)
             deltas.commit(deltas.version(), schema, files, [], partition_by)

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError, PositionConflictError
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile
-from airflow_provider_sfstream.tables.delta.table_files import files_of, write_files
+from airflow_provider_sfstream.tables.delta.table_files import write_rows
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation, storage_options
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
 from airflow_provider_sfstream.tables.job_config import JobConfig
@@ -56,16 +56,10 @@ def proxy(object_storage: ObjectStorage) -> Iterator[ObjectStorageProxy]:
         yield proxy
 
 
-class _Row(dict[str, Any]):
-    def asDict(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
-        return {**self, "partition": dict(self["partition"])}
-
-
 def written(location: TableLocation, *numbers: int, window: str = "w1", schema: pa.Schema = SCHEMA) -> list[TableFile]:
     """Write files as executors do and return them."""
     rows = [{"Id": f"{n}", "n": n, "window_id": window, "more": {"x": n}} for n in numbers]
-    (batch,) = write_files(iter, location, ())(iter([pa.RecordBatch.from_pylist(rows, schema=schema)]))
-    return files_of(map(_Row, batch.to_pylist()))
+    return write_rows(location, [pa.RecordBatch.from_pylist(rows, schema=schema)])
 
 
 def rows(location: TableLocation, column: str = "n") -> list[Any]:

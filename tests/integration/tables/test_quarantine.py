@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -91,15 +91,15 @@ def test_an_outdated_job_does_not_replace_the_rows_of_a_newer_one(lake: ChangeLa
 
 
 def test_files_of_a_task_that_was_lost_are_not_committed(lake: ChangeLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = rewriting._write_quarantine
+    write = rewriting.write_rows
 
-    def written_twice(location: TableLocation, blocks: Iterable[Any]) -> list[dict[str, Any]]:
+    def written_twice(location: TableLocation, batches: Iterable[pa.RecordBatch]) -> list[TableFile]:
         """Write all files twice, as a task that is retried after the loss of its executor."""
-        changes = list(blocks)
-        write(location, changes)
-        return write(location, changes)
+        events = list(batches)
+        write(location, events)
+        return write(location, events)
 
-    monkeypatch.setattr(rewriting, "_write_quarantine", written_twice)
+    monkeypatch.setattr(rewriting, "write_rows", written_twice)
     created = change(1, "CREATE", [RECORD], "t1", Name="one")
     manifest = lake.land(created, LandedEvent(2, created.schema_id, b"\xff"), LandedEvent(3, "none", b""))
     assert lake.run(manifest).quarantined == 2

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_sfstream.tables.delta import table_files
-from airflow_provider_sfstream.tables.delta.table_files import window_of, write_files
+from airflow_provider_sfstream.tables.delta.table_files import PartitionFiles, window_of, write_rows
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 
 ONE, TWO = date(2026, 1, 10), date(2026, 1, 11)
@@ -21,15 +21,13 @@ def batch(*rows: tuple[int, date, str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
 
 
-def unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches
-
-
 def written(
     folder: Path, *batches: pa.RecordBatch, partition_by: tuple[str, ...] = ("event_date",)
 ) -> list[dict[str, Any]]:
-    (summary,) = write_files(unchanged, TableLocation(str(folder)), partition_by)(iter(batches))
-    return [{**row, "partition": dict(row["partition"])} for row in summary.to_pylist()]
+    with PartitionFiles(TableLocation(str(folder))) as files:
+        for each in batches:
+            files.append("", each, partition_by)
+        return [vars(file) for _, file in files.close()]
 
 
 def test_each_partition_gets_a_file_of_its_own(tmp_path: Path) -> None:
@@ -90,4 +88,4 @@ def test_failing_task_reports_no_file(tmp_path: Path) -> None:
         raise RuntimeError("the executor is lost")
 
     with pytest.raises(RuntimeError, match="the executor is lost"):
-        list(write_files(fails, TableLocation(str(tmp_path)), ())(iter([batch((1, ONE, "a"))])))
+        write_rows(TableLocation(str(tmp_path)), fails(iter([batch((1, ONE, "a"))])))
