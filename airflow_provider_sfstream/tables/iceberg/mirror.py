@@ -53,22 +53,12 @@ _EVENT_DATE = "event_date"
 
 
 @dataclass(frozen=True)
-class MirroredFile:
-    """Parquet file: its URI, size in bytes, number of rows, and value of the partition column, if there is one."""
-
-    uri: str
-    size: int
-    rows: int
-    event_date: Any = None
-
-
-@dataclass(frozen=True)
 class DeltaVersion:
     """Version of a Delta table.
 
     :param table_id: Delta's ID of the table.
     :param schema: all columns, nullable: Delta has no value for a column that a file lacks.
-    :param files: files with rows, by URI.
+    :param files: files with rows, by URI, as in ``TableVersion``.
     :param partitions: the partition column, or none.
     """
 
@@ -76,7 +66,7 @@ class DeltaVersion:
     number: int
     table_id: str
     schema: pa.Schema
-    files: Mapping[str, MirroredFile]
+    files: Mapping[str, Mapping[str, Any]]
     partitions: tuple[str, ...] = ()
 
     @classmethod
@@ -94,18 +84,13 @@ class DeltaVersion:
                 f"{uri} cannot be published in a catalog: another program changed its partition columns, or wrote "
                 "files without their number of rows. The Delta table is complete, and the catalog was not changed."
             )
-        files = (
-            MirroredFile(f"{uri}/{path}", file["size_bytes"], file["num_records"], file.get(f"partition.{_EVENT_DATE}"))
-            for path, file in version.files.items()
-            if file["num_records"]
-        )
         schema = pa.schema([field.with_nullable(True) for field in pa.schema(table.schema().to_arrow())])
-        by_uri = {file.uri: file for file in files}
-        return cls(uri, version.number, str(table.metadata().id), schema, by_uri, partitions)
+        files = {f"{uri}/{path}": file for path, file in version.files.items() if file["num_records"]}
+        return cls(uri, version.number, str(table.metadata().id), schema, files, partitions)
 
-    def changes_since(self, mirrored: Collection[str]) -> tuple[Sequence[MirroredFile], Sequence[str]]:
+    def changes_since(self, mirrored: Collection[str]) -> tuple[Sequence[str], Sequence[str]]:
         """Return the files that a snapshot with the files ``mirrored`` lacks, and those that it has too many."""
-        added = [file for uri, file in self.files.items() if uri not in mirrored]
+        added = [uri for uri in self.files if uri not in mirrored]
         return added, sorted(set(mirrored) - self.files.keys())
 
 
@@ -219,7 +204,7 @@ class _MirrorFiles(_OverwriteFiles):
         return _ManifestMergeManager(_MANIFEST_BYTES, _MANIFESTS, True, self).merge_manifests(manifests)
 
 
-def _commit(table: Table, version: DeltaVersion, added: Sequence[MirroredFile], removed: Sequence[DataFile]) -> None:
+def _commit(table: Table, version: DeltaVersion, added: Sequence[str], removed: Sequence[DataFile]) -> None:
     """Add columns, and add and remove files, in one commit; none if there is nothing to change."""
     with table.transaction() as transaction:
         with transaction.update_schema() as update:
@@ -231,20 +216,20 @@ def _commit(table: Table, version: DeltaVersion, added: Sequence[MirroredFile], 
         snapshot = _MirrorFiles(operation, transaction, table.io, snapshot_properties=properties)
         for file in removed:
             snapshot.delete_data_file(file)
-        for new in added:
-            snapshot.append_data_file(_data_file(new, table.spec()))
+        for uri in added:
+            snapshot.append_data_file(_data_file(uri, version.files[uri], table.spec()))
         snapshot.commit()
 
 
-def _data_file(file: MirroredFile, spec: PartitionSpec) -> DataFile:
-    date = None if file.event_date is None else date_to_days(file.event_date)
+def _data_file(uri: str, file: Mapping[str, Any], spec: PartitionSpec) -> DataFile:
+    date = file.get(f"partition.{_EVENT_DATE}")
     data_file = DataFile.from_args(
         content=DataFileContent.DATA,
-        file_path=file.uri,
+        file_path=uri,
         file_format=FileFormat.PARQUET,
-        partition=Record(*([date] if spec.fields else [])),
-        record_count=file.rows,
-        file_size_in_bytes=file.size,
+        partition=Record(*([None if date is None else date_to_days(date)] if spec.fields else [])),
+        record_count=file["num_records"],
+        file_size_in_bytes=file["size_bytes"],
     )
     data_file.spec_id = spec.spec_id
     return data_file
