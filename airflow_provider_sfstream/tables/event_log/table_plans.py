@@ -53,9 +53,9 @@ class Schemas:
     tables: dict[str, dict[str, str]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
-    def usable(self) -> set[str]:
-        """Return the IDs of the readable schemas."""
-        return {schema_id for schemas in self.tables.values() for schema_id in schemas}
+    def usable(self) -> dict[str, str]:
+        """Return all readable schemas by ID."""
+        return {schema_id: text for schemas in self.tables.values() for schema_id, text in schemas.items()}
 
     def all_have_event_time(self) -> bool:
         """Return whether every event has its own time, and thus the same event date in every window."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ from airflow_provider_sfstream.tables.rows.replica_columns import entity_of, rep
 from airflow_provider_sfstream.tables.runner.engine import Frame
 
 if TYPE_CHECKING:
+    from airflow_provider_sfstream.tables.delta.landed_windows import TextFiles
     from airflow_provider_sfstream.tables.replica.config import ReplicaConfig, ReplicaMetrics
     from airflow_provider_sfstream.tables.replica.windows import ReadManifest
 
@@ -56,30 +57,6 @@ class _Survey:
     seen: dict[str | None, SeenSchema]
     last: tuple[int, str]
     repeated_through: int | None
-
-
-@dataclass(frozen=True)
-class _EventSchemas:
-    """Schemas of change events by table and ID, and the reasons why others cannot be used."""
-
-    tables: dict[str, dict[str, str]]
-    refused: dict[str, str]
-
-    @classmethod
-    def from_schemas(cls, schemas: Schemas) -> _EventSchemas:
-        tables: dict[str, dict[str, str]] = {}
-        refused = dict(schemas.refused)
-        for schema_id, text in sorted(pair for ids in schemas.tables.values() for pair in ids.items()):
-            try:
-                replica_columns(text)
-                tables.setdefault(entity_of(json.loads(text)), {})[schema_id] = text
-            except ValueError as error:
-                refused[schema_id] = f"schema {schema_id} cannot be used: {error}"
-        return cls(tables, refused)
-
-    def usable(self) -> dict[str, str]:
-        """Return all usable schemas by ID."""
-        return {schema_id: text for ids in self.tables.values() for schema_id, text in ids.items()}
 
 
 class StreamRun:
@@ -122,7 +99,7 @@ class StreamRun:
             survey = self._survey(rows, with_rows)
             start = max(start, survey.repeated_through or 0)
             windows = [item.manifest for item in with_rows]
-            schemas = _EventSchemas.from_schemas(read_schemas(self._sink.engine.landing, windows))
+            schemas = _event_schemas(self._sink.engine.landing, windows)
             through, transaction = self._end(with_rows, schemas, start, newest, survey)
             end = start
             if through is not None:
@@ -189,12 +166,12 @@ class StreamRun:
         survey = self._survey(self._rows(new), new)
         if survey.repeated_through is not None:
             return False
-        schemas = _EventSchemas.from_schemas(read_schemas(self._sink.engine.landing, [item.manifest for item in new]))
+        schemas = _event_schemas(self._sink.engine.landing, [item.manifest for item in new])
         through, transaction = self._end(new, schemas, state.applied_sequence, newest, survey)
         return through is None and transaction in (None, state.held_transaction)
 
     def _end(
-        self, landed: Sequence[_Landed], schemas: _EventSchemas, start: int, newest: Manifest, survey: _Survey
+        self, landed: Sequence[_Landed], schemas: Schemas, start: int, newest: Manifest, survey: _Survey
     ) -> tuple[tuple[int, str] | None, str | None]:
         """Return sequence number and replay ID of the last event to apply (``None``: none after ``start``), and the key
         of the transaction after it. It is the last landed event, if no limit ended the drain."""
@@ -204,7 +181,7 @@ class StreamRun:
         unapplied = ((self._rows([item]), item.place.first_sequence, start) for item in later)
         return last_transaction(unapplied, schemas.usable())
 
-    def _apply(self, changes: LandedChanges, schemas: _EventSchemas, metrics: ReplicaMetrics) -> dict[str, TableState]:
+    def _apply(self, changes: LandedChanges, schemas: Schemas, metrics: ReplicaMetrics) -> dict[str, TableState]:
         """Apply events to their tables; return the tables that changed."""
         tables = self._tables_of(schemas, changes)
         self._warn_of_unmet(tables)
@@ -222,9 +199,7 @@ class StreamRun:
             metrics.quarantined += count
         return changed
 
-    def _tables_of(
-        self, schemas: _EventSchemas, changes: LandedChanges
-    ) -> dict[str, tuple[TableState, dict[str, str]]]:
+    def _tables_of(self, schemas: Schemas, changes: LandedChanges) -> dict[str, tuple[TableState, dict[str, str]]]:
         """Return the tables that events are for, each with their schemas by ID, that of the last event at the end.
 
         :raises ConfigurationError: if a table belongs to another stream, or has values that the field protection rules
@@ -286,3 +261,16 @@ class StreamRun:
 
 def _first_sequences(landed: Sequence[_Landed]) -> tuple[int, ...]:
     return tuple(each.place.first_sequence for each in landed)
+
+
+def _event_schemas(files: TextFiles, windows: Iterable[Manifest]) -> Schemas:
+    """Return the schemas of change events of windows, by replica table and ID."""
+    landed = read_schemas(files, windows)
+    schemas = Schemas(refused=landed.refused)
+    for schema_id, text in sorted(pair for ids in landed.tables.values() for pair in ids.items()):
+        try:
+            replica_columns(text)
+            schemas.tables.setdefault(entity_of(json.loads(text)), {})[schema_id] = text
+        except ValueError as error:
+            schemas.refused[schema_id] = f"schema {schema_id} cannot be used: {error}"
+    return schemas

@@ -74,10 +74,10 @@ def test_window_with_a_missing_schema_has_the_url_of_the_schema_and_no_dates(man
     assert landed.url_of(str(landed.missing_schemas["one"].file)) == url
     assert event_dates(landed) is None
     found = read_schemas(LocalFiles(), [landed])
-    assert (found.usable(), set(found.refused)) == ({"one"}, {""}), "the schema was fetched later"
+    assert (set(found.usable()), set(found.refused)) == ({"one"}, {""}), "the schema was fetched later"
     Path(url.removeprefix("file://")).unlink()
     found = read_schemas(LocalFiles(), [landed])
-    assert found.usable() == set()
+    assert found.usable() == {}
     assert "'one' was not available when the window landed" in found.refused["one"]
     assert "hidden" in found.refused["one"]
 
@@ -86,7 +86,7 @@ def test_a_schema_file_that_is_not_text_is_refused(manifest: str) -> None:
     (landed,) = load_windows(LocalFiles(), [manifest])
     Path(landed.url_of(landed.schemas["one"]).removeprefix("file://")).write_bytes(b"\xff\xfe")
     found = read_schemas(LocalFiles(), [landed])
-    assert (found.usable(), set(found.refused)) == (set(), {"one"})
+    assert (found.usable(), set(found.refused)) == ({}, {"one"})
     assert "schema one cannot be used: 'utf-8' codec" in found.refused["one"]
 
 

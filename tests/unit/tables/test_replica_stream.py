@@ -11,9 +11,10 @@ import pytest
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.salesforce.streams import Stream
+from airflow_provider_sfstream.tables.event_log.table_plans import Schemas
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, TableState
-from airflow_provider_sfstream.tables.replica.stream import StreamRun, _EventSchemas
+from airflow_provider_sfstream.tables.replica.stream import StreamRun
 from airflow_provider_sfstream.tables.replica.windows import LandedChanges, SeenSchema, UnappliedWindow
 from tests.support.windows import manifest
 
@@ -29,6 +30,6 @@ def test_table_of_another_org_is_refused(tmp_path: Path) -> None:
     seen = {"s1": SeenSchema(1, 1, 1)}
     changes = LandedChanges(nothing, span=(0, 1), seen=seen, windows=(), first_sequences=(), refused={})
     with pytest.raises(ConfigurationError, match="set a separate output_url for each") as caught:
-        run._tables_of(_EventSchemas({"Account": {"s1": "{}"}}, {}), changes)
+        run._tables_of(Schemas({"Account": {"s1": "{}"}}), changes)
     assert old in str(caught.value)
     assert "00D000000000002EAA" in str(caught.value)
