@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +29,9 @@ from airflow_provider_sfstream.tables.rows.event_batches import (
     refused_rows,
 )
 from airflow_provider_sfstream.tables.rows.shuffle import Spool, gathered, packed, small_first, split, unpacked
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan
 
 LINES = pa.schema([("table", pa.string()), *WRITTEN, ("counts", pa.map_(pa.string(), pa.int64()))])
 """Result of :func:`write_events`: a line for each file, and one without a file that has counts."""
@@ -58,14 +60,9 @@ class EventPlan:
 
     def decode(self, batches: Batches) -> Iterator[tuple[str, DecodedRows]]:
         """Yield decoded rows with the name of their table; for rows whose schema cannot be used, the quarantine's."""
-        rows = self._without_duplicates(batches)
-        if len(self.tables) > 1:  # so that each table has more than a few rows at a time
-            rows = gathered(rows, self.batch_bytes)
-        for batch in rows:
-            for table, part in self._by_table(batch):
-                columns = len(self.tables[table].columns) if table in self.tables else 0
-                for landed in decoded_at_once(part, columns, self.batch_bytes):
-                    yield table, self._decode_batch(table, landed)
+        rows, names = self._without_duplicates(batches), [*self.tables, QUARANTINE_TABLE]
+        for number, landed in by_table(rows, self.tables, self.batch_bytes, self.own_tables):
+            yield names[number], self._decode_batch(names[number], landed)
 
     def undecodable(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Yield the quarantine rows of landed rows."""
@@ -82,22 +79,28 @@ class EventPlan:
             mask = ~self.duplicates.include(places_of(batch)) if len(self.duplicates) else None
             yield batch if mask is None or mask.all() else batch.filter(pa.array(mask))
 
-    @cached_property
-    def _table_of_schema(self) -> tuple[pa.Array, pa.Array]:
-        pairs = [(id_, number) for number, plan in enumerate(self.tables.values()) for id_ in plan.schemas]
-        return pa.array([id_ for id_, _ in pairs], pa.string()), pa.array([number for _, number in pairs], pa.int32())
 
-    def _by_table(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        names = list(self.tables)
-        schema_ids, numbers = self._table_of_schema
-        by_schema = numbers.take(pc.index_in(batch.column("schema_id"), value_set=schema_ids))
-        by_window = pc.index_in(pa.array(self.own_tables, pa.string()), value_set=pa.array(names, pa.string()))
-        has_schema = pc.is_in(batch.column("format"), value_set=pa.array(WITH_SCHEMA))
-        table = pc.if_else(has_schema, by_schema, by_window.take(batch.column("window")))
-        table_numbers = pc.fill_null(table, len(names)).to_numpy()
-        names.append(QUARANTINE_TABLE)
-        for number, rows in split(batch, table_numbers):
-            yield names[number], rows
+def by_table(
+    batches: Batches, plans: Mapping[str, TablePlan | ChangePlan], batch_bytes: int, own_tables: Sequence[str] = ()
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield landed rows, each batch with the number of its table among ``plans``. Rows whose schema cannot be used have
+    the number after the last table's.
+
+    :param own_tables: by number of the window, the table of its self-described events.
+    """
+    pairs = [(id_, number) for number, plan in enumerate(plans.values()) for id_ in plan.schemas]
+    schema_ids, tables = pa.array([id_ for id_, _ in pairs], pa.string()), pa.array([n for _, n in pairs], pa.int32())
+    own = pc.index_in(pa.array(own_tables, pa.string()), value_set=pa.array(list(plans), pa.string()))
+    columns = [*(len(plan.columns) for plan in plans.values()), 0]
+    # Splitting small batches by table would result in few rows at a time, which have a high overhead.
+    for batch in gathered(batches, batch_bytes) if len(plans) > 1 else batches:
+        numbers = tables.take(pc.index_in(batch.column("schema_id"), value_set=schema_ids))
+        if own_tables:
+            has_schema = pc.is_in(batch.column("format"), value_set=pa.array(WITH_SCHEMA))
+            numbers = pc.if_else(has_schema, numbers, own.take(batch.column("window")))
+        for table, part in split(batch, pc.fill_null(numbers, len(plans)).to_numpy()):
+            for landed in decoded_at_once(part, columns[table], batch_bytes):
+                yield table, landed
 
 
 def write_events(plan: EventPlan, location: TableLocation) -> Rows:

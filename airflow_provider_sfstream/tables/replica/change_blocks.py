@@ -6,27 +6,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.delta.delta_table import TableFile
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+from airflow_provider_sfstream.tables.event_log.decoding import by_table
 from airflow_provider_sfstream.tables.event_log.table_plans import place
 from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink, Incoming
 from airflow_provider_sfstream.tables.replica.rewritten_files import RewriteResult, table_files
 from airflow_provider_sfstream.tables.replica.snapshots import Flag, TableState
 from airflow_provider_sfstream.tables.replica.table_fields import documented_fields, with_fields
 from airflow_provider_sfstream.tables.replica.windows import LandedChanges
-from airflow_provider_sfstream.tables.rows.arrow_rows import decoded_at_once
 from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, TableFlag, change_rows, sequences_of
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, SchemaPlan, WindowReference, refused_rows
 from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE, FlagReason, replica_columns
-from airflow_provider_sfstream.tables.rows.shuffle import Sender, block, gathered, split, unpacked
+from airflow_provider_sfstream.tables.rows.shuffle import Sender, block, unpacked
 
 FLAGS = pa.schema(
     [("table", pa.string()), ("reason", pa.string()), ("milliseconds", pa.int64()), ("sequence", pa.int64())]
@@ -93,27 +92,14 @@ class ChangesPlan:
     batch_bytes: int
 
     def by_table(self, batches: Batches) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the landed rows to apply, each batch with the number of its table. Rows of schemas that cannot be used
-        have the number after the last table's."""
+        """Yield the landed rows to apply as :func:`by_table`."""
         rows = (rows for rows in map(self._in_span, batches) if len(rows))
-        schema_ids, numbers = self._table_of_schema
-        columns = [*(len(plan.columns) for plan in self.tables.values()), 0]
-        # Splitting small batches by table would result in blocks of few rows, which have a high overhead.
-        for batch in gathered(rows, self.batch_bytes) if len(self.tables) > 1 else rows:
-            table_numbers = numbers.take(pc.index_in(batch.column("schema_id"), value_set=schema_ids))
-            for table, part in split(batch, pc.fill_null(table_numbers, len(self.tables)).to_numpy()):
-                for landed in decoded_at_once(part, columns[table], self.batch_bytes):
-                    yield table, landed
+        return by_table(rows, self.tables, self.batch_bytes)
 
     def _in_span(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         sequences = sequences_of(batch, self.first_sequences).to_numpy()
         in_span = (sequences > self.span[0]) & (sequences <= self.span[1])
         return batch if in_span.all() else batch.filter(pa.array(in_span))
-
-    @cached_property
-    def _table_of_schema(self) -> tuple[pa.Array, pa.Array]:
-        pairs = [(id_, number) for number, plan in enumerate(self.tables.values()) for id_ in plan.schemas]
-        return pa.array([id_ for id_, _ in pairs], pa.string()), pa.array([number for _, number in pairs], pa.int32())
 
 
 def change_blocks(run: ChangesPlan, ends: Sequence[Sequence[str]]) -> Rows:
