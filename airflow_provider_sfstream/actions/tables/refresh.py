@@ -248,11 +248,11 @@ class RefreshJobOperator(LineageMixin, TableJobOperator):
     ) -> dict[str, dict[str, Any]]:
         """Write the records that the job merges; return the counts of fetched records by table."""
         from airflow_provider_sfstream.hooks.salesforce_records import SalesforceRecordHook
-        from airflow_provider_sfstream.tables.refresh.fetch import Limits, TableFetch
+        from airflow_provider_sfstream.tables.refresh.fetch import TableFetch
         from airflow_provider_sfstream.tables.refresh.plan import check_org
         from airflow_provider_sfstream.tables.replica.refresh_document import RefreshDocument
 
-        limits = Limits(self._config.bulk_threshold, self._config.bulk_page_records)
+        limits = self._config.bulk_threshold, self._config.bulk_page_records
         tables: dict[str, TableRefresh] = {}
         fetched: dict[str, dict[str, Any]] = {}
         with SalesforceRecordHook(self.salesforce_conn_id).get_conn() as client:
@@ -260,7 +260,7 @@ class RefreshJobOperator(LineageMixin, TableJobOperator):
             files.clean()
             for plan in plans:
                 started = time.monotonic()
-                fetch = TableFetch(client, files, plan, limits, rules[plan.name])
+                fetch = TableFetch(client, files, plan, *limits, rules[plan.name])
                 refresh = fetch.run()
                 if refresh is None:
                     continue

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -27,7 +27,6 @@ from airflow_provider_sfstream.tables.runner.engine import JobFiles
 
 _MOST_BYTES = 32 << 20
 """Bytes of rows, in Arrow, to compare at a time. The comparison needs several times as much memory."""
-_Item = TypeVar("_Item")
 _Group: TypeAlias = tuple[StoredFiles, StoredFiles]
 """Files of the earlier and of the later version whose rows can have equal keys."""
 
@@ -123,7 +122,6 @@ def _rows(files: ChangedFiles, chosen: StoredFiles, schema: pa.Schema) -> Batche
 
 
 def _compared(files: ChangedFiles, group: _Group) -> Batches:
-    """Yield the changed rows of a group."""
     read = ((side, rows) for side, chosen in enumerate(group) for rows in _rows(files, chosen, files.schema))
     in_memory: list[tuple[int, pa.RecordBatch]] = []
     size = 0
@@ -139,18 +137,13 @@ def _compared(files: ChangedFiles, group: _Group) -> Batches:
     part_of = _division(files, group, 1 + size * total // sum(len(rows) for _, rows in in_memory) // _MOST_BYTES)
     with Spool[int]() as former, Spool[int]() as new:
         spools = former, new
-        for side, rows in chain(_emptied(in_memory), read):
+        # Each batch is removed from the list, to free its memory.
+        for side, rows in chain((in_memory.pop() for _ in range(len(in_memory))), read):
             for part, part_rows in split(rows, part_of(rows)):
                 spools[side].add(part, packed(part_rows))
         for part in sorted({*former.keys, *new.keys}):
             stored = ((side, unpacked(content)) for side in (0, 1) for content in spools[side].read(part))
             yield from _changed(files, [(side, as_batch(rows)) for side, rows in stored])
-
-
-def _emptied(items: list[_Item]) -> Iterator[_Item]:
-    """Yield the items of a list, and remove them from it, to free their memory."""
-    while items:
-        yield items.pop()
 
 
 def _division(files: ChangedFiles, group: _Group, parts: int) -> Callable[[pa.RecordBatch], Numbers]:

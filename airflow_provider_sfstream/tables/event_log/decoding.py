@@ -60,19 +60,13 @@ class EventPlan:
 
     def decode(self, batches: Batches) -> Iterator[tuple[str, DecodedRows]]:
         """Yield decoded rows with the name of their table; for rows whose schema cannot be used, the quarantine's."""
-        rows, names = self._without_duplicates(batches), [*self.tables, QUARANTINE_TABLE]
+        rows, tables = self._without_duplicates(batches), list(self.tables.items())
         for number, landed in by_table(rows, self.tables, self.batch_bytes, self.own_tables):
-            yield names[number], self._decode_batch(names[number], landed)
-
-    def undecodable(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """Yield the quarantine rows of landed rows."""
-        for _, decoded in self.decode(batches):
-            yield from decoded.quarantined
-
-    def _decode_batch(self, table: str, rows: pa.RecordBatch) -> DecodedRows:
-        if table == QUARANTINE_TABLE:
-            return DecodedRows(quarantined=[refused_rows(rows, self.refused, self.windows)])
-        return decode_rows(rows, self.tables[table])
+            if number == len(tables):
+                yield QUARANTINE_TABLE, DecodedRows(quarantined=[refused_rows(landed, self.refused, self.windows)])
+            else:
+                table, plan = tables[number]
+                yield table, decode_rows(landed, plan)
 
     def _without_duplicates(self, batches: Batches) -> Batches:
         for batch in batches:

@@ -72,8 +72,8 @@ def _undecodable(plan: EventPlan, candidates: Places) -> Rows:
 
     def rows(batches: Batches) -> Batches:
         filtered = (batch.filter(pa.array(candidates.include(places_of(batch)))) for batch in batches)
-        for batch in plan.undecodable(batch for batch in filtered if len(batch)):
-            yield batch.select(_QUARANTINED.names)
+        for _, decoded in plan.decode(batch for batch in filtered if len(batch)):
+            yield from (batch.select(_QUARANTINED.names) for batch in decoded.quarantined)
 
     return rows
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -40,25 +39,25 @@ _REMEDY = "Check output_url, and the storage connection output_conn_id"
 Line = dict[str, str]
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Number of records from which the Bulk API is used, and number of records of its pages."""
-
-    bulk_threshold: int
-    bulk_page_records: int
-
-
 class TableFetch:
     """Fetch of the records that a refresh needs for one table. It counts the fetched ``records``, and requested records
     that are ``deleted`` in the org.
 
+    :param bulk_threshold: number of records from which the Bulk API is used, in pages of ``bulk_page_records``.
     :param rules: field protection rules of the table, with the key of its hashes; they apply before values are written.
     """
 
     def __init__(
-        self, client: RecordClient, files: RefreshFiles, plan: RefreshPlan, limits: Limits, rules: FieldRules = NO_RULES
+        self,
+        client: RecordClient,
+        files: RefreshFiles,
+        plan: RefreshPlan,
+        bulk_threshold: int,
+        bulk_page_records: int,
+        rules: FieldRules = NO_RULES,
     ) -> None:
-        self._client, self._files, self._plan, self._limits, self._rules = client, files, plan, limits, rules
+        self._client, self._files, self._plan, self._rules = client, files, plan, rules
+        self._bulk_threshold, self._bulk_page_records = bulk_threshold, bulk_page_records
         self._treatments: dict[str, Treatment] = {}
         self._text_columns: set[str] = set()
         self.records = self.deleted = 0
@@ -119,8 +118,7 @@ class TableFetch:
     def _query(self, fields: list[str], ids: Sequence[str] = (), *, is_large: bool) -> Iterable[Record]:
         """Return the records with some IDs, or all, through the Bulk API if they are many."""
         if is_large:
-            page_records = self._limits.bulk_page_records
-            return self._client.bulk_query(self._plan.name, fields, ids, page_records=page_records)
+            return self._client.bulk_query(self._plan.name, fields, ids, page_records=self._bulk_page_records)
         return self._client.query(self._plan.name, fields, ids)
 
     def _is_large(self, requested_fields: list[str]) -> bool:
@@ -133,7 +131,7 @@ class TableFetch:
             log.info("%s: cannot count the records (%s). The Bulk API is used, as for a large object.", name, error)
             return True
         log.info("%s: fetching all %d records.", name, count)
-        return count >= self._limits.bulk_threshold
+        return count >= self._bulk_threshold
 
     def _listed(self, fields: Mapping[str, str]) -> Iterator[Line]:
         """Yield a line for each dirty row, including rows whose record the org no longer has."""

@@ -62,7 +62,7 @@ class DirtyLists:
             later one are listed as changed. ``None``: no row was changed by an event.
         :param changed_since: former changed rows are omitted if their last event is before this sequence number.
         """
-        on_change, files = table.computed.on_change, self._files(before)
+        on_change = table.computed.on_change
         if not rewritten.ranges and changed_since is None and before.computed.on_change == on_change:
             return table
         parts: list[Frame] = []
@@ -71,7 +71,9 @@ class DirtyLists:
             rows = self._read(name, table, rewritten.files)
             parts.append(rows.select("Id", "_sequence", "_dirty").map_batches(select_new, _ENTRIES))
         if before.dirty_list is not None:
-            entries = self._engine.text_rows(f"{self._base}/{before.dirty_list}", files, ("Id", "sequence", "changed"))
+            url = f"{self._base}/{before.dirty_list}"
+            names = [name for name in self._engine.files.file_names(url) if name.endswith(".json")]
+            entries = self._engine.text_rows(url, names, ("Id", "sequence", "changed"))
             select_former = _former_entries(rewritten.ranges, (changed_since or 0) if on_change else None)
             parts.append(entries.map_batches(select_former, _ENTRIES))
         if not parts:
@@ -86,12 +88,6 @@ class DirtyLists:
         dirty, changed = (sum(line[key] for line in lines) for key in ("dirty", "changed"))
         computed = replace(table.computed, changed=changed)
         return replace(table, dirty=dirty, dirty_list=folder if dirty + changed else None, computed=computed)
-
-    def _files(self, table: TableState) -> list[str]:
-        if table.dirty_list is None:
-            return []
-        names = self._engine.files.file_names(f"{self._base}/{table.dirty_list}")
-        return [name for name in names if name.endswith(".json")]
 
 
 def _new_entries(changed_after: int | None) -> Rows:

@@ -28,12 +28,12 @@ class SparkFrame:
     checked: Callable[[], None] = lambda: None
 
     def select(self, *columns: str) -> SparkFrame:
-        return self.with_rows(self.rows.select(*columns))
+        return replace(self, rows=self.rows.select(*columns))
 
     def map_batches(self, make: Rows, schema: pa.Schema) -> SparkFrame:
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        return self.with_rows(self.rows.mapInArrow(make, from_arrow_schema(schema)))
+        return replace(self, rows=self.rows.mapInArrow(make, from_arrow_schema(schema)))
 
     def collect(self) -> list[Mapping[str, Any]]:
         try:
@@ -41,10 +41,6 @@ class SparkFrame:
         finally:
             self.checked()  # a failed verification also explains why rows cannot be read
         return [row.asDict() for row in rows]
-
-    def with_rows(self, rows: Any) -> SparkFrame:
-        """Return a frame for a DataFrame derived from these rows."""
-        return replace(self, rows=rows)
 
 
 class SparkEngine:
@@ -85,7 +81,8 @@ class SparkEngine:
         numbered = [frame.rows.withColumn("_frame", f.lit(number)) for number, frame in enumerate(frames)]
         rows = reduce(lambda one, other: one.unionByName(other), numbered)
         rows = rows.repartition(max(parts, self.tasks_at_once), *by)
-        return frames[0].with_rows((rows.sortWithinPartitions("_frame") if len(frames) > 1 else rows).drop("_frame"))
+        rows = (rows.sortWithinPartitions("_frame") if len(frames) > 1 else rows).drop("_frame")
+        return replace(frames[0], rows=rows)
 
     def shuffle_blocks(self, blocks: SparkFrame, also: Sequence[int], file_groups: int) -> SparkFrame:
         from pyspark.sql import functions as f
@@ -96,8 +93,8 @@ class SparkEngine:
             sent = sent.unionByName(self.rows_of(empty).rows)
         tasks = min(file_groups, 4 * self.tasks_at_once)
         task = f.pmod("file_group", f.lit(tasks))
-        by_file_group = hasattr(sent, "repartitionById")
-        return blocks.with_rows(sent.repartitionById(tasks, task) if by_file_group else sent.repartition(tasks, task))
+        divide = getattr(sent, "repartitionById", sent.repartition)
+        return replace(blocks, rows=divide(tasks, task))
 
     def text_rows(self, url: str, paths: Sequence[str], columns: Sequence[str]) -> SparkFrame:
         schema = ", ".join(f"`{name}` string" for name in columns)

@@ -18,7 +18,7 @@ from airflow_provider_sfstream.privacy.field_rules import FieldRules
 from airflow_provider_sfstream.salesforce.identifiers import to_18
 from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
 from airflow_provider_sfstream.tables.event_log.job import run as run_event_log
-from airflow_provider_sfstream.tables.refresh.fetch import Limits, RefreshFiles, TableFetch
+from airflow_provider_sfstream.tables.refresh.fetch import RefreshFiles, TableFetch
 from airflow_provider_sfstream.tables.refresh.plan import plan_all
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.job import run
@@ -172,7 +172,7 @@ class Output:
         files, tables = RefreshFiles(str(self.replica), ObjectStoragePath, f"refresh-{mode}"), {}
         for plan in plan_all(snapshot, None, mode):
             org: Any = Org(self.lake.records)
-            table = TableFetch(org, files, plan, Limits(100, 100), self.rules).run()
+            table = TableFetch(org, files, plan, 100, 100, self.rules).run()
             assert table is not None
             tables[plan.name] = table
         files.publish(RefreshDocument(files.refresh_id, snapshot.number, tables))
