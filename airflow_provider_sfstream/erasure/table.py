@@ -127,10 +127,8 @@ class TableErasure:
             raise
 
     def _batches(self, path: str, *, narrow: bool = False) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield, for each batch of a file, the number of changed rows, and its rows without the records.
-
-        :param narrow: read only the columns by which the records are found.
-        """
+        """Yield the number of changed rows of each batch of a file, and its rows without the records; if ``narrow``,
+        only the columns by which the records are found."""
         with self._filesystem.open_input_file(path) as source:
             file = pq.ParquetFile(source)
             names = [name for name in file.schema_arrow.names if self._is_searched(name)]
@@ -257,7 +255,6 @@ def _record_ids(text: str | None) -> Any:
 
 
 def _with_ids(headers: pa.StructArray, values: list[Any]) -> pa.StructArray:
-    """Return headers with other record IDs."""
     fields = list(headers.type)
     members = [
         pa.array(values, field.type) if field.name == "recordIds" else headers.field(number)

@@ -59,7 +59,6 @@ class JobConfig:
     job: str = ""
 
     def __post_init__(self) -> None:
-        """Check the characters of the folder's name."""
         check_characters(self.output_url)
 
     def to_json(self) -> str:
@@ -146,7 +145,6 @@ class WindowsJobConfig(JobConfig):
     hash_key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the arguments, and convert the names of fields to tuples."""
         super().__post_init__()
         check_positive(batch_bytes=self.batch_bytes)
         rules = FieldRules.from_arguments(self.exclude_fields, self.mask_fields, self.hash_fields)

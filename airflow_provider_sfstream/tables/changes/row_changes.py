@@ -51,10 +51,8 @@ def changed_rows(before: pa.Table, after: pa.Table, key: Sequence[str]) -> pa.Re
 
 
 def _places_of_one_version(rows: pa.Table, former: int) -> Numbers:
-    """Return the places of the rows that one version has more often than the other.
-
-    :param former: number of rows of the earlier version, which come first.
-    """
+    """Return the places of the rows that one version has more often than the other. The first ``former`` rows are those
+    of the earlier version."""
     columns = [flat for column in _arrays(rows) for flat in _flat(column)]
     names = [str(number) for number in range(len(columns))]
     sides = np.repeat([-1, 1], [former, len(rows) - former])

@@ -92,10 +92,7 @@ class TableFileWriter:
                 stream.close()
 
     def _parquet_writer(self, first: pa.Table) -> pa.parquet.ParquetWriter:
-        """Return the writer, and create it at the first call.
-
-        :param first: the first rows, from which the encoding of each column is chosen.
-        """
+        """Return the writer. The ``first`` rows determine the encoding of each column."""
         if self._writer is None:
             is_small = first.nbytes <= _SMALL
             self._writer = pa.parquet.ParquetWriter(

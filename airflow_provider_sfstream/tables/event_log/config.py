@@ -33,7 +33,6 @@ class EventLogConfig(WindowsJobConfig):
     own_windows: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the names of fields and the bounds."""
         super().__post_init__()
         first, end = self.event_time_from, self.event_time_to
         for name, time in (("event_time_from", first), ("event_time_to", end)):

@@ -123,7 +123,6 @@ class DeltaTables:
         return self._read[table]
 
     def _commit(self, table: str, schema: pa.Schema, added: Collection[TableFile]) -> None:
-        """Commit files in place of own ones."""
         before = self._before(table)
         removed = [path for path in before.files if window_of(path) in self._own]
         if not added and not removed:

@@ -26,7 +26,6 @@ class MaintenanceConfig(JobConfig):
     target_file_bytes: int = TARGET_FILE_BYTES
 
     def __post_init__(self) -> None:
-        """Validate each argument."""
         super().__post_init__()
         if self.retention_hours < MIN_RETENTION_HOURS:
             raise ConfigurationError(

@@ -37,7 +37,6 @@ class ReplicaConfig(WindowsJobConfig):
     keep_snapshots: int = 10
 
     def __post_init__(self) -> None:
-        """Validate each argument."""
         super().__post_init__()
         if self.deletes is not None:
             check_choice("deletes", self.deletes, get_args(Deletes))

@@ -136,7 +136,6 @@ class DeltaSink:
         return merged[name]
 
     def _version(self, name: str) -> TableVersion:
-        """Return the newest version of a table."""
         return self._checked.pop(name, None) or self._log(name).version(progress=[PROGRESS])
 
     def _plan(self, name: str, incoming: Incoming, version: TableVersion, rows: Frame) -> RewritePlan:

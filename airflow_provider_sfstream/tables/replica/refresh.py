@@ -98,7 +98,6 @@ class RefreshRun:
     def _merge(
         self, name: str, before: TableState, refresh: TableRefresh, stream: StreamState
     ) -> tuple[TableState, RewriteResult]:
-        """Merge fetched records into a table."""
         computed = {*(refresh.computed or ()), *before.computed.columns}.intersection(refresh.columns)
         table = with_computed(name, before, refresh)
         moved_on = stream.applied_sequence > refresh.applied_sequence

@@ -288,7 +288,6 @@ class _Range:
         return [ended_by_refresh(base, new, dropped, merge.columns, self._plan.gone_at)]
 
     def _incoming(self, places: pa.Array) -> pa.RecordBatch:
-        """Return the incoming rows of records."""
         if not self._plan.are_changes:
             return self._rows.take(places)
         records = places.to_numpy()

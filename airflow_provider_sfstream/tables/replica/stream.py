@@ -129,7 +129,6 @@ class StreamRun:
         return self._snapshot.next({self._key: state}, changed, datetime.now(UTC))
 
     def _rows(self, landed: Sequence[_Landed]) -> Frame:
-        """Return the landed rows with the number of their window."""
         return self._sink.engine.landed_rows([each.manifest for each in landed], verify=self._config.verify_files)
 
     def _survey(self, rows: Frame, landed: Sequence[_Landed]) -> _Survey:
