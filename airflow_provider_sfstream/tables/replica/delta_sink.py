@@ -6,6 +6,7 @@ failed early may have left ahead of the snapshot; the next run reverts it first.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -19,7 +20,15 @@ from airflow_provider_sfstream.tables.delta.delta_table import TableVersion
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
-from airflow_provider_sfstream.tables.replica.dirty_lists import DirtyLists, remove_lists
+from airflow_provider_sfstream.tables.replica.dirty_lists import (
+    ENTRIES,
+    FOLDER,
+    LIST_FILES,
+    former_entries,
+    new_entries,
+    remove_lists,
+    write_list,
+)
 from airflow_provider_sfstream.tables.replica.file_groups import FileGroup, ends_of, file_groups_of_table, quantiles
 from airflow_provider_sfstream.tables.replica.rewriting import RewritePlan, rewritten
 from airflow_provider_sfstream.tables.replica.rewritten_files import REWRITTEN, RewriteResult, table_files
@@ -56,7 +65,9 @@ class Incoming:
         they are many and the table has few rows.
     :param check: receives the result of the rewrite before it is committed.
     :param gone_at: as in :class:`RewritePlan`.
-    :param changed_after: as for :meth:`DirtyLists.update`, like ``changed_since``.
+    :param changed_after: sequence number of the last event that was applied before; rewritten rows that have seen a
+        later one are listed as changed. ``None``: no row was changed by an event.
+    :param changed_since: former changed rows are omitted if their last event is before this sequence number.
     """
 
     before: TableState
@@ -77,7 +88,6 @@ class DeltaSink:
     def __init__(self, engine: Engine, base: str, config: ReplicaConfig) -> None:
         self.engine, self.base, self._config, self.batch_bytes = engine, base, config, config.batch_bytes
         self.location = engine.files.table_location(base)
-        self._lists = DirtyLists(engine, base, self.read)
         self._checked: dict[str, TableVersion] = {}
         """Versions that a check has read and that have not changed since."""
 
@@ -177,8 +187,36 @@ class DeltaSink:
             if len(history.files) + len(ended) > _SMALL_FILES:
                 committed = log.compact(_SMALL_FILES, _SMALL)
             table = replace(table, history=committed)
-        moments = {"changed_after": incoming.changed_after, "changed_since": incoming.changed_since}
-        return self._lists.update(name, incoming.before, table, result, **moments), result
+        return self._with_list(name, incoming, table, result), result
+
+    def _with_list(self, name: str, incoming: Incoming, table: TableState, result: RewriteResult) -> TableState:
+        """Return the table with its list of rows to fetch after some file groups were rewritten."""
+        files, before, on_change = self.engine.files, incoming.before, table.computed.on_change
+        if not result.ranges and incoming.changed_since is None and before.computed.on_change == on_change:
+            return table
+        parts: list[Frame] = []
+        if result.dirty or (on_change and incoming.changed_after is not None):
+            select_new = new_entries(incoming.changed_after if on_change else None)
+            rows = self.read(name, table, result.files).select("Id", "_sequence", "_dirty")
+            parts.append(rows.map_batches(select_new, ENTRIES))
+        if before.dirty_list is not None:
+            url = f"{self.base}/{before.dirty_list}"
+            names = [name for name in files.file_names(url) if name.endswith(".json")]
+            entries = self.engine.text_rows(url, names, ("Id", "sequence", "changed"))
+            select_former = former_entries(result.ranges, (incoming.changed_since or 0) if on_change else None)
+            parts.append(entries.map_batches(select_former, ENTRIES))
+        if not parts:
+            return replace(table, dirty=0, dirty_list=None, computed=replace(table.computed, changed=0))
+        folder = f"{FOLDER}/{name}/{uuid.uuid4().hex}"
+        written = self.engine.shuffle(parts, ("Id",), 1).map_batches(write_list(self.location, folder), LIST_FILES)
+        lines = written.collect()
+        written_names = {line["name"] for line in lines}
+        for file_name in files.file_names(f"{self.base}/{folder}"):
+            if file_name not in written_names:  # written by a task that was lost and run again
+                files.delete(f"{self.base}/{folder}/{file_name}")
+        dirty, changed = (sum(line[key] for line in lines) for key in ("dirty", "changed"))
+        computed = replace(table.computed, changed=changed)
+        return replace(table, dirty=dirty, dirty_list=folder if dirty + changed else None, computed=computed)
 
     def file_groups(self, name: str, table: TableState) -> tuple[FileGroup, ...]:
         """Return the file groups of a table."""

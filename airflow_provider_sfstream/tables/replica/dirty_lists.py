@@ -9,101 +9,41 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
-from airflow_provider_sfstream.tables.replica.rewritten_files import RewriteResult
-from airflow_provider_sfstream.tables.replica.snapshots import TableState
 from airflow_provider_sfstream.tables.rows.arrow_rows import is_between
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
-from airflow_provider_sfstream.tables.runner.engine import Engine, Frame, JobFiles
+from airflow_provider_sfstream.tables.runner.engine import JobFiles
 
 Ranges = Sequence[tuple[str | None, str | None]]
 """ID ranges: greater than the first ID, at most the second; ``None``: no bound."""
 FOLDER = "_sfstream/replica/dirty"
 """Folder of the lists, below the output folder."""
-
-
-_ENTRIES = pa.schema([("Id", pa.string()), ("_sequence", pa.int64()), ("is_dirty", pa.bool_())])
+ENTRIES = pa.schema([("Id", pa.string()), ("_sequence", pa.int64()), ("is_dirty", pa.bool_())])
 """ID of a record, sequence number of the last event that its row has seen, and whether the row is dirty."""
 _BUFFER = 1 << 20
-_WRITTEN = pa.schema([("name", pa.string()), ("dirty", pa.int64()), ("changed", pa.int64())])
+LIST_FILES = pa.schema([("name", pa.string()), ("dirty", pa.int64()), ("changed", pa.int64())])
+"""File of a list, and its numbers of dirty and of changed rows."""
 
 
-class DirtyLists:
-    """Lists of dirty rows below one output folder.
-
-    :param read: returns the rows of some files of a table, or of all.
-    """
-
-    def __init__(
-        self, engine: Engine, base: str, read: Callable[[str, TableState, Sequence[str] | None], Frame]
-    ) -> None:
-        self._engine, self._base, self._read = engine, base, read
-
-    def update(
-        self,
-        name: str,
-        before: TableState,
-        table: TableState,
-        rewritten: RewriteResult,
-        *,
-        changed_after: int | None = None,
-        changed_since: int | None = None,
-    ) -> TableState:
-        """Return the table with its list after some file groups were rewritten.
-
-        :param before: the table before, with the former list.
-        :param changed_after: sequence number of the last event that was applied before; rewritten rows that have seen a
-            later one are listed as changed. ``None``: no row was changed by an event.
-        :param changed_since: former changed rows are omitted if their last event is before this sequence number.
-        """
-        on_change = table.computed.on_change
-        if not rewritten.ranges and changed_since is None and before.computed.on_change == on_change:
-            return table
-        parts: list[Frame] = []
-        if rewritten.dirty or (on_change and changed_after is not None):
-            select_new = _new_entries(changed_after if on_change else None)
-            rows = self._read(name, table, rewritten.files)
-            parts.append(rows.select("Id", "_sequence", "_dirty").map_batches(select_new, _ENTRIES))
-        if before.dirty_list is not None:
-            url = f"{self._base}/{before.dirty_list}"
-            names = [name for name in self._engine.files.file_names(url) if name.endswith(".json")]
-            entries = self._engine.text_rows(url, names, ("Id", "sequence", "changed"))
-            select_former = _former_entries(rewritten.ranges, (changed_since or 0) if on_change else None)
-            parts.append(entries.map_batches(select_former, _ENTRIES))
-        if not parts:
-            return replace(table, dirty=0, dirty_list=None, computed=replace(table.computed, changed=0))
-        folder = f"{FOLDER}/{name}/{uuid.uuid4().hex}"
-        write = _write_list(self._engine.files.table_location(self._base), folder)
-        lines = self._engine.shuffle(parts, ("Id",), 1).map_batches(write, _WRITTEN).collect()
-        written_names = {line["name"] for line in lines}
-        for file_name in self._engine.files.file_names(f"{self._base}/{folder}"):
-            if file_name not in written_names:  # written by a task that was lost and run again
-                self._engine.files.delete(f"{self._base}/{folder}/{file_name}")
-        dirty, changed = (sum(line[key] for line in lines) for key in ("dirty", "changed"))
-        computed = replace(table.computed, changed=changed)
-        return replace(table, dirty=dirty, dirty_list=folder if dirty + changed else None, computed=computed)
-
-
-def _new_entries(changed_after: int | None) -> Rows:
+def new_entries(changed_after: int | None) -> Rows:
     """Return a function for ``mapInArrow`` that yields the dirty rows, and those that a later event changed."""
 
     def entries(batches: Batches) -> Batches:
         for batch in batches:
             is_dirty = pc.fill_null(batch["_dirty"], False)
             is_changed = False if changed_after is None else pc.greater(batch["_sequence"], changed_after)
-            rows = pa.RecordBatch.from_arrays([batch["Id"], batch["_sequence"], is_dirty], schema=_ENTRIES)
+            rows = pa.RecordBatch.from_arrays([batch["Id"], batch["_sequence"], is_dirty], schema=ENTRIES)
             yield rows.filter(pc.or_(is_dirty, is_changed))
 
     return entries
 
 
-def _former_entries(ranges: Ranges, changed_since: int | None) -> Rows:
+def former_entries(ranges: Ranges, changed_since: int | None) -> Rows:
     """Return a function for ``mapInArrow`` that yields the entries of a list to copy: dirty rows outside of
     the rewritten ID ranges, and changed rows, unless ``changed_since`` is ``None``."""
 
@@ -117,12 +57,12 @@ def _former_entries(ranges: Ranges, changed_since: int | None) -> Rows:
             is_recent = False if changed_since is None else pc.greater_equal(sequences, changed_since)
             retained = pc.if_else(is_changed, is_recent, pc.invert(is_rewritten))
             arrays = [batch["Id"], sequences, pc.invert(is_changed)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=_ENTRIES).filter(retained)
+            yield pa.RecordBatch.from_arrays(arrays, schema=ENTRIES).filter(retained)
 
     return entries
 
 
-def _write_list(location: TableLocation, folder: str) -> Rows:
+def write_list(location: TableLocation, folder: str) -> Rows:
     """Return a function for ``mapInArrow`` that writes a part of a list, dirty rows first, and yields its file name."""
 
     def write(batches: Batches) -> Batches:
@@ -147,7 +87,7 @@ def _write_list(location: TableLocation, folder: str) -> Rows:
                     line = {"Id": id_} if sequence is None else {"Id": id_, "sequence": sequence}
                     file.write(f"{json.dumps(line | mark)}\n".encode())
         counts = {"name": name, "dirty": len(dirty), "changed": len(changed)}
-        yield pa.RecordBatch.from_pylist([counts], schema=_WRITTEN)
+        yield pa.RecordBatch.from_pylist([counts], schema=LIST_FILES)
 
     return write
 
