@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
@@ -22,7 +21,7 @@ from airflow_provider_sfstream.tables.event_log.decoding import DECODER, LINES, 
 from airflow_provider_sfstream.tables.event_log.tables import KEYS, PARTITION_BY, Dates
 from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE, Quarantine
 from airflow_provider_sfstream.tables.rows.event_batches import ENVELOPE, PARTITIONS, WindowReference
-from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
+from airflow_provider_sfstream.tables.runner.engine import Engine, Frame, each_table
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +42,7 @@ class DeltaTables:
         self._own = {window.partition for window in windows}
         self._progress = sorted({f"sfstream:{window.org_id}|{window.topic}" for window in windows})
         self._quarantine = Quarantine(engine, base, job, self._progress)
-        tables = list(names)
-        with ThreadPoolExecutor(max_workers=engine.tables_at_once) as pool:
-            self._read = dict(zip(tables, pool.map(self._version, tables), strict=True))
+        self._read = each_table(self._version, names)
 
     def registry(self, table: str) -> ColumnRegistry:
         """Return the columns of the table's schema: a commit adds columns and never removes one."""
@@ -106,8 +103,7 @@ class DeltaTables:
             schema = plan.tables[table].arrow_schema() if table in files else pa.schema([])
             self._commit(table, schema, files.get(table, ()))
 
-        with ThreadPoolExecutor(max_workers=self._engine.tables_at_once) as pool:
-            list(pool.map(commit, [*files, *sorted(self._read.keys() - files.keys())]))  # raises an error of a table
+        each_table(commit, [*files, *sorted(self._read.keys() - files.keys())])
         self._quarantine.replace(self._own, quarantined)
 
     def _log(self, table: str) -> DeltaTableLog:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise, starmap
 from typing import Any
@@ -37,7 +36,7 @@ from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
 from airflow_provider_sfstream.tables.rows.merging import Merge, table_schema
 from airflow_provider_sfstream.tables.rows.shuffle import BLOCK, blocks
-from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
+from airflow_provider_sfstream.tables.runner.engine import Engine, Frame, each_table
 
 HISTORY = "{}__history"
 """Name of the table that stores the ended versions of a table's rows."""
@@ -99,9 +98,7 @@ class DeltaSink:
         numbers = {name: table.version for name, table in tables.items()} | {
             HISTORY.format(name): table.history for name, table in tables.items() if table.history is not None
         }
-        with ThreadPoolExecutor(max_workers=self.engine.tables_at_once) as pool:
-            restored = pool.map(lambda name: self._log(name).restore(numbers[name], [PROGRESS]), numbers)
-            self._checked |= zip(numbers, restored, strict=True)
+        self._checked |= each_table(lambda name: self._log(name).restore(numbers[name], [PROGRESS]), numbers)
 
     def read(self, name: str, table: TableState, paths: Sequence[str] | None = None) -> Frame:
         """Return the rows of some files of a table; ``None``: of all."""
@@ -125,20 +122,18 @@ class DeltaSink:
         :param rows: rows that ``send`` packs. ``send`` receives, for each table, the last ID of every file group but
             the last one.
         """
-        with ThreadPoolExecutor(max_workers=self.engine.tables_at_once) as pool:
-            versions = dict(zip(incoming, pool.map(self._version, incoming), strict=True))
-            plans = {name: self._plan(name, changes, versions[name], rows) for name, changes in incoming.items()}
-            lines = self._rewritten(list(plans.values()), rows, send, quarantine)
-            file_groups = [file_group for plan in plans.values() for file_group in plan.file_groups]
-            first_groups = accumulate((len(plan.file_groups) for plan in plans.values()), initial=0)
-            numbers = dict(zip(plans, starmap(range, pairwise(first_groups)), strict=True))
+        versions = each_table(self._version, incoming)
+        plans = {name: self._plan(name, changes, versions[name], rows) for name, changes in incoming.items()}
+        lines = self._rewritten(list(plans.values()), rows, send, quarantine)
+        file_groups = [file_group for plan in plans.values() for file_group in plan.file_groups]
+        first_groups = accumulate((len(plan.file_groups) for plan in plans.values()), initial=0)
+        numbers = dict(zip(plans, starmap(range, pairwise(first_groups)), strict=True))
 
-            def commit(name: str) -> tuple[TableState, RewriteResult]:
-                lines_of_table = [line for line in lines if line["file_group"] in numbers[name]]
-                return self._commit(name, incoming[name], versions[name], file_groups, lines_of_table)
+        def commit(name: str) -> tuple[TableState, RewriteResult]:
+            lines_of_table = [line for line in lines if line["file_group"] in numbers[name]]
+            return self._commit(name, incoming[name], versions[name], file_groups, lines_of_table)
 
-            committed = dict(zip(incoming, pool.map(commit, incoming), strict=True))
-        return committed, [line for line in lines if line["file_group"] >= len(file_groups)]
+        return each_table(commit, incoming), [line for line in lines if line["file_group"] >= len(file_groups)]
 
     def merge_rows(self, name: str, incoming: Incoming, rows: Frame) -> tuple[TableState, RewriteResult]:
         """Merge rows into a table that need no conversion, as :meth:`merge`."""
@@ -225,13 +220,7 @@ class DeltaSink:
     def forget(self, gone: Sequence[Snapshot], kept: Sequence[Snapshot]) -> None:
         """Remove the files and the lists that only the snapshots in ``gone`` name."""
         live, removed = versions_named(kept), versions_named(gone)
-        with ThreadPoolExecutor(max_workers=self.engine.tables_at_once) as pool:
-            removals = [
-                pool.submit(self._log(name).forget, min(numbers), live.get(name, set()))
-                for name, numbers in removed.items()
-            ]
-            for removal in removals:
-                removal.result()
+        each_table(lambda name: self._log(name).forget(min(removed[name]), live.get(name, set())), removed)
         for name in {name for snapshot in gone for name in snapshot.tables}:
             live_lists = [each.tables[name].dirty_list for each in kept if name in each.tables]
             remove_lists(self.engine.files, self.base, name, live_lists)

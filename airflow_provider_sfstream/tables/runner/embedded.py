@@ -110,8 +110,6 @@ class EmbeddedEngine:
 
     application_id = ""
     tasks_at_once = 1
-    tables_at_once = 4
-    """Number of tables processed in parallel: most of the time of a small table is spent waiting for the storage."""
 
     def __init__(
         self,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
@@ -11,6 +12,17 @@ from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.tables.delta.landed_windows import TextFiles
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.rows.event_batches import Rows
+
+Result = TypeVar("Result")
+_TABLES_AT_ONCE = 4
+"""Most of the time of a small table is spent waiting for the storage, or on Spark's planning."""
+
+
+def each_table(work: Callable[[str], Result], names: Iterable[str]) -> dict[str, Result]:
+    """Return the result of ``work`` for each table, several tables at a time."""
+    names = list(names)
+    with ThreadPoolExecutor(max_workers=_TABLES_AT_ONCE) as pool:
+        return dict(zip(names, pool.map(work, names), strict=True))
 
 
 class Frame(Protocol):
@@ -48,12 +60,10 @@ class JobFiles(TextFiles, Protocol):
 class Engine(Protocol):
     """Engine that runs a job. It accepts only its own frames.
 
-    ``application_id`` names the run in Spark; it is empty elsewhere. ``tasks_at_once`` and ``tables_at_once`` tasks and
-    tables run in parallel.
+    ``application_id`` names the run in Spark; it is empty elsewhere. ``tasks_at_once`` tasks run in parallel.
     """
 
     tasks_at_once: int
-    tables_at_once: int
 
     @property
     def application_id(self) -> str: ...

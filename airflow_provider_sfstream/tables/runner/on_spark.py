@@ -49,9 +49,6 @@ class SparkEngine:
     :param spark: a ``SparkSession`` (not Spark Connect).
     """
 
-    tables_at_once = 4
-    """Number of tables processed in parallel: Spark spends most of the time of a small table on planning."""
-
     def __init__(self, spark: Any) -> None:
         configure(spark)
         self.spark = spark
