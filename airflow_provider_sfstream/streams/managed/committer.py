@@ -72,7 +72,8 @@ class CommitComparison:
                 self._stop(self.end)
             else:
                 self._find_following()
-        elif response.confirms_position:
+        elif response.confirms_position and not is_later(self.end, response.latest_replay_id):
+            # A stream that still seeks may name a position before events that are stored.
             self._named_position = response.latest_replay_id
             if self._next_event is not None:
                 self._stop(is_ahead=True)
@@ -119,12 +120,13 @@ class Committer:
         return self._stream.committed or (base if isinstance(base, bytes) else None)
 
     def commit(self, replay_id: bytes, comparison: Comparison | None, timeout: float) -> bool:
-        """Commit ``replay_id``, and retry retriable faults; return whether Salesforce continues after it.
+        """Commit ``replay_id``, and retry retriable faults; return whether Salesforce is known to continue after it.
 
         :param comparison: the comparison of the last subscription, if that began with a replay ID.
         """
         deadline = self._clock() + timeout
-        is_renewed, is_committed, is_done = False, self._stream.committed == replay_id, True
+        differs = comparison is not None and comparison.differs
+        is_renewed, is_committed, is_done = False, self._stream.committed == replay_id and not differs, True
         while not is_committed:
             try:
                 is_done = self._commit_once(replay_id, comparison, deadline=deadline, timeout=timeout)
@@ -143,6 +145,14 @@ class Committer:
             else:
                 is_committed = True
         self._delivered.forget()
+        if not is_done:
+            log.log(
+                logging.WARNING if differs else logging.INFO,
+                "%s: Salesforce has not shown that it continues after replay ID %s, the end of the stored events. "
+                "Nothing is lost: the next drain begins at that replay ID and compares again.",
+                self._stream.name,
+                replay_id.hex(),
+            )
         return is_done
 
     def _commit_once(self, replay_id: bytes, comparison: Comparison | None, *, deadline: float, timeout: float) -> bool:
@@ -152,7 +162,7 @@ class Committer:
         elif comparison is not None and comparison.differs:
             return self._compare_and_commit(replay_id, timeout)
         elif comparison is None or comparison.agrees or self._delivered.first is not None:
-            self._read_through(replay_id, deadline)
+            return self._read_through(replay_id, deadline)
         else:
             return self._commit_quiet(replay_id, deadline)
         return True
@@ -160,11 +170,14 @@ class Committer:
     def _commit_quiet(self, replay_id: bytes, deadline: float) -> bool:
         """Commit the position that the managed stream named on a quiet topic, if it does not lie after ``replay_id``.
 
-        No event lies between the two, so the events need no commit. The commit renews the committed replay ID, which
-        ages out. Without such a position nothing is shown; the next drain compares again.
+        No event lies between the two: the drain received none after its start, and the position is not before that. So
+        the events need no commit. The commit renews the committed replay ID, which ages out. Without such a position
+        nothing is shown; the next drain compares again.
         """
-        position = self._stream.quiet_at
+        position, base = self._stream.quiet_at, self._delivered.base
         if self._stream.open_stream is None or position is None or not is_later(replay_id, position):
+            return False
+        if isinstance(base, bytes) and is_later(base, position):
             return False
         self._stream.commit(position, deadline)
         self._stream.committed = replay_id
@@ -193,19 +206,14 @@ class Committer:
         if is_settled:
             self._stream.committed = replay_id
             log.info("%s: Salesforce continues after replay ID %s again.", self._stream.name, replay_id.hex())
-        else:
-            log.warning(
-                "%s: Salesforce does not continue after replay ID %s, the end of the stored events, and no "
-                "commit can correct that yet. Nothing is lost: the next drain begins at that replay ID and compares "
-                "again.",
-                self._stream.name,
-                replay_id.hex(),
-            )
         return is_settled
 
-    def _read_through(self, replay_id: bytes, deadline: float) -> None:
-        """Read a new stream until it delivers ``replay_id`` again, then commit it; stop if that cannot happen."""
-        redelivery = self._delivered.begin(replay_id, self._is_landed)
+    def _read_through(self, replay_id: bytes, deadline: float) -> bool:
+        """Read a new stream until it delivers ``replay_id`` again, then commit it; stop if that cannot happen.
+
+        Return whether Salesforce is known to continue after it.
+        """
+        redelivery, named = self._delivered.begin(replay_id, self._is_landed), None
         if redelivery.is_over:  # the redelivered events are unknown: every event up to ``replay_id`` counts as one
             redelivery = Redelivery(replay_id)
         for response in self._stream.responses(_COMMIT_READ, _POLL, self.position):
@@ -216,11 +224,14 @@ class Committer:
                 )
             if response is None:
                 continue
+            named = response.replay_ids[0] if len(response) else response.latest_replay_id
             if response.confirms_position or (len(response) and self._is_redelivered(response, redelivery)):
                 break
             self._stream.allow(len(response))
         self._stream.stop_fetching()
-        self._commit_redelivered(replay_id, redelivery, deadline)
+        # A stream that still seeks may name a position before ``replay_id``, and one that moved back begins there.
+        is_past = named is not None and not is_later(replay_id, named)
+        return self._commit_redelivered(replay_id, redelivery, deadline, is_past=is_past)
 
     def _is_redelivered(self, response: EventBatch, redelivery: Redelivery) -> bool:
         """Return whether all redelivered events were received, or no further one can be."""
@@ -229,14 +240,16 @@ class Committer:
         redelivery.known(response.replay_ids)
         return redelivery.is_over
 
-    def _commit_redelivered(self, replay_id: bytes, redelivery: Redelivery, deadline: float) -> None:
+    def _commit_redelivered(self, replay_id: bytes, redelivery: Redelivery, deadline: float, *, is_past: bool) -> bool:
         is_certain = redelivery.is_over or redelivery.is_landed is not None
         if redelivery.last is not None and is_certain:
             self._stream.commit(redelivery.last, deadline)
-        elif redelivery.last is not None and self._delivered.first is not None:
+            return redelivery.is_over or is_past
+        if redelivery.last is not None and self._delivered.first is not None:
             raise self._moved_error(redelivery)
-        else:
+        if is_past:
             log.info("%s: Salesforce is already past replay ID %s.", self._stream.name, replay_id.hex())
+        return is_past
 
     def _moved_error(self, redelivery: Redelivery) -> SubscriptionMovedError:
         through = b"" if redelivery.through is None else redelivery.through

@@ -263,13 +263,16 @@ class Comparison:
 
     def _warn(self, expected: bytes) -> None:
         self._has_differed = True
-        delivered = "no event yet" if self._head is None else self._head.replay_ids[0].hex()
+        delivered, slow = "no event after it", ", or the stream is slow"
+        if self._head is not None:
+            delivered, slow = self._head.replay_ids[0].hex(), ""
         log.warning(
-            "%s: the stream does not continue after the recorded position: the next event of the topic is %s, and the "
-            "stream delivers %s. Salesforce dropped the position of the subscription (it was deleted and recreated, or "
-            "stopped and started), or another client commits on it. Nothing is lost: the events are read from the "
-            "topic itself, after the recorded position. Use one managed subscription for each consumer.",
+            "%s: the stream does not continue after the recorded position so far: the next event of the topic is %s, "
+            "and the stream has delivered %s. Salesforce dropped the position of the subscription (it was deleted and "
+            "recreated, or stopped and started), or another client commits on it%s. Nothing is lost: the events are "
+            "read from the topic itself, after the recorded position. Use one managed subscription for each consumer.",
             self._stream.name,
             expected.hex(),
             delivered,
+            slow,
         )

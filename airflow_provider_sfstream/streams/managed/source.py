@@ -22,6 +22,7 @@ from airflow_provider_sfstream.salesforce.pubsub.async_client import AsyncPubSub
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from airflow_provider_sfstream.salesforce.pubsub.managed_stream import ManagedStream
 from airflow_provider_sfstream.salesforce.pubsub.subscription import check_topic
+from airflow_provider_sfstream.salesforce.replay_ids import is_later
 from airflow_provider_sfstream.streams.managed.committer import Committer
 from airflow_provider_sfstream.streams.managed.continuation import (
     Comparison,
@@ -142,8 +143,8 @@ class ManagedSource(ClosedOnExit):
         acknowledgement was lost. Retriable faults are retried.
 
         :param timeout: seconds before it fails; if the position had moved, seconds without an event.
-        :returns: ``False`` if Salesforce continues at another position, and that could not be changed. Nothing is lost:
-            the next drain compares again.
+        :returns: ``False`` if Salesforce has not shown that it continues after ``replay_id``. Nothing is lost: the next
+            drain compares again.
         :raises CommitError: if Salesforce refuses the commit.
         :raises SubscriptionBusyError: if another stream holds it for longer than ``busy_timeout``.
         :raises SubscriptionMovedError: if ``replay_id`` was yielded, and only events before it are delivered again.
@@ -245,7 +246,7 @@ class ManagedSource(ClosedOnExit):
     def _confirm(self, response: EventBatch, redelivery: Redelivery) -> None:
         """Record that the stream is caught up, if the empty response confirms a position."""
         if response.confirms_position:
-            redelivery.is_over = True
+            redelivery.last = None  # the events up to here need no commit; those after it may be landed too
             if self._delivered.first is None:
                 self._commit_durable(response.latest_replay_id)
             self._delivered.confirm(response.latest_replay_id)
@@ -291,7 +292,9 @@ class AsyncManagedSource:
         responses = self._client.managed_subscribe(self.subscription, limit=credit, silence_timeout=silence_timeout)
         async with aclosing(responses):
             async for response in responses:
-                if response.confirms_position:
+                if response.confirms_position and is_later(redelivery.through or b"", response.latest_replay_id):
+                    response = without_known(response, 0)  # the stream still seeks the events that it delivers again
+                elif response.confirms_position:
                     self._confirm(response, redelivery)
                 elif len(response):
                     if not has_begun and response.replay_ids[0] != self._delivered.first:

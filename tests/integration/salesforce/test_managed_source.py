@@ -219,6 +219,22 @@ class TestDrain:
                 source.commit(through, SECONDS)
             assert committed(org) == through
 
+    def test_commit_is_not_reported_while_salesforce_seeks_the_landed_events(
+        self, org: LocalOrg, client: PubSubClient, orders: str
+    ) -> None:
+        sink = Sink()
+        with managed(org, client) as source:
+            through = run(source, sink, orders, max_events=777).through or b""
+        sink.land()
+        org.fault("seek", topic=orders, responses=3)
+        with managed(org, client, is_landed=sink.is_landed) as source:
+            assert not source.commit(through, SECONDS)
+        assert committed(org) is None
+        org.clear_faults()
+        with managed(org, client, is_landed=sink.is_landed) as source:
+            assert source.commit(through, SECONDS)
+        assert committed(org) == through
+
     def test_idle_subscription_from_latest_misses_no_event(
         self, org: LocalOrg, client: PubSubClient, orders: str
     ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -103,6 +104,17 @@ async def test_watch_skips_no_event_after_a_commit_of_another_client() -> None:
     assert await read_until_fault(source, b"2") == [b"2", b"3", b"4"]
     assert await read_until_fault(source, b"4") == [b"5"], "the source has recorded the new start"
     assert await read_until_fault(source, b"5") == [CAUGHT_UP]
+
+
+@pytest.mark.parametrize("known", [0, 1])
+async def test_watch_skips_yielded_events_while_salesforce_seeks_them(known: int) -> None:
+    """An empty response of a stream that still seeks does not show that the yielded events were committed."""
+    first, second, third = (number.to_bytes(8, "big") + b"\0\0" for number in (10, 20, 30))
+    seeks = replace(batch(CAUGHT_UP), latest_replay_id=(10 * known + 5).to_bytes(8, "big") + b"\0\0")
+    redelivered = batch(second, third) if known else batch(first, second, third)
+    source, _ = source_on([batch(first, second)], [*[batch(first)] * known, seeks, redelivered])
+    assert await read_until_fault(source, COMMITTED) == [first, second]
+    assert await read_until_fault(source, second) == [third]
 
 
 async def test_watch_yields_all_events_again_if_the_redelivery_is_incomplete() -> None:

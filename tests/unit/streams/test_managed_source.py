@@ -35,12 +35,13 @@ TOPIC = "/event/Order__e"
 ORDERS = ManagedSubscription("Orders")
 COMMITTED = StartFrom.COMMITTED
 
-CAUGHT_UP, OWES_NOTHING, SILENCE = "caught up", "owes nothing", "silence"
+CAUGHT_UP, SEEKS, OWES_NOTHING, SILENCE = "caught up", "seeks", "owes nothing", "silence"
 Step = int | str | SalesforceStreamError
 """One step of a script.
 
-A number delivers that many events. ``CAUGHT_UP`` is an empty response that confirms the position, ``OWES_NOTHING`` an
-empty response that does not, and ``SILENCE`` is no response. An error ends the stream.
+A number delivers that many events. ``CAUGHT_UP`` is an empty response that confirms the position, ``SEEKS`` one of a
+stream that still seeks its next event, ``OWES_NOTHING`` an empty response that confirms nothing, and ``SILENCE`` is no
+response. An error ends the stream.
 """
 
 
@@ -143,6 +144,10 @@ class Stream:
             return None
         if step == OWES_NOTHING:
             return batch([], rid(self.position), 0)
+        if step == SEEKS:
+            assert int(self.position) < self.salesforce.events, "the script contradicts the number of events"
+            self.position = int(self.position) + 0.5
+            return batch([], rid(self.position), 100)
         if step == CAUGHT_UP:
             assert int(self.position) == self.salesforce.events, "the script contradicts the number of events"
             self.position = self.salesforce.events + 0.5
@@ -288,6 +293,12 @@ class TestSkippedEvents:
         assert confirmed is not None
         assert (len(confirmed), confirmed.latest_replay_id) == (0, rid(3.5))
         assert salesforce.committed == 3, "the last landed event"
+
+    @pytest.mark.parametrize("script", [[SEEKS, 5], [2, SEEKS, 3]])
+    def test_landed_events_are_skipped_while_salesforce_seeks_them(self, script: list[Step]) -> None:
+        salesforce = scripted(5, script, committed=0)
+        source = source_on(salesforce, is_landed=landed(1, 2, 3))
+        assert events_of(responses(source, COMMITTED)) == ids(4, 5)
 
     def test_fault_during_redelivery_of_landed_events(self) -> None:
         salesforce = scripted(5, [2, fault()], [4, fault()], [2])
@@ -438,6 +449,25 @@ class TestMovedPosition:
         salesforce.committed = 10 if ahead else 9
         assert source.commit(rid(9)) == (not ahead)
         assert salesforce.log == ([] if ahead else [("committed", rid(9.5))])
+
+    @pytest.mark.parametrize("delivers", [False, True])
+    def test_confirmed_end_before_the_stored_events_is_not_committed(self, delivers: bool) -> None:
+        """The subscription was recreated with EARLIEST; its stream still seeks events that are stored."""
+        salesforce = scripted(9, [1], [SEEKS, 9] if delivers else [SEEKS])
+        source = source_on(salesforce)
+        assert events_of(responses(source, rid(5))) == ids(6, 7, 8, 9)
+        assert source.differs
+        assert source.commit(rid(9)) == delivers
+        assert salesforce.committed == (9 if delivers else None)
+
+    def test_position_before_the_start_of_a_quiet_drain_is_not_committed(self) -> None:
+        """The managed stream still seeks the landed events before the start."""
+        salesforce = scripted(5, [SEEKS], committed=2)
+        source = source_on(salesforce, is_landed=landed(3, 4, 5))
+        assert events_of(responses(source, rid(5))) == []
+        assert not source.differs
+        assert not source.commit(rid(5.5))
+        assert salesforce.committed == 2
 
     def test_position_is_committed_after_its_event_is_redelivered(self) -> None:
         salesforce = scripted(9, [1], [2, 2, 2, 2, 1])
@@ -604,6 +634,37 @@ class TestCommit:
         source = source_on(salesforce)
         events_of(responses(source, COMMITTED))
         source.commit(rid(3))
+        assert salesforce.committed == 3
+
+    def test_commit_is_not_reported_while_salesforce_seeks_the_landed_events(self) -> None:
+        """An empty response of a stream that still seeks does not show that Salesforce is past the landed events."""
+        salesforce = scripted(5, [SEEKS, 5], [2, SEEKS, 3], committed=0)
+        assert not source_on(salesforce, is_landed=landed(1, 2, 3)).commit(rid(3))
+        assert salesforce.committed == 0
+        salesforce.streams[-1].close()
+        assert not source_on(salesforce, is_landed=landed(1, 2, 3)).commit(rid(3))
+        assert salesforce.committed == 2
+
+    @pytest.mark.parametrize("reads", [False, True])
+    def test_commit_is_not_reported_if_the_position_moved_backward(self, reads: bool) -> None:
+        """The next stream begins with another event, but with one before the replay ID to commit."""
+        salesforce = scripted(6, *([[2, fault()]] if reads else []), [2], committed=4)
+        source = source_on(salesforce, is_landed=landed() if reads else landed(5, 6))
+        if reads:
+            assert events_of(responses(source, COMMITTED), ServiceUnavailableError) == ids(5, 6)
+        salesforce.committed = 0
+        assert not source.commit(rid(6))
+        assert salesforce.log == []
+
+    def test_repeated_commit_is_not_reported_if_the_position_moved_since(self) -> None:
+        salesforce = scripted(3, [3], [2, SILENCE], [2, 1])
+        source = source_on(salesforce)
+        events_of(responses(source, COMMITTED))
+        assert source.commit(rid(3))
+        salesforce.committed = 0
+        assert events_of(responses(source, rid(3))) == []
+        assert source.differs
+        assert source.commit(rid(3))
         assert salesforce.committed == 3
 
     def test_commit_is_refused_if_the_position_moved(self) -> None:
