@@ -9,6 +9,9 @@ from airflow_provider_sfstream.exceptions import ReplayIdLostError, SalesforceSt
 from airflow_provider_sfstream.salesforce.events import EventBatch, Responses
 from airflow_provider_sfstream.salesforce.pubsub.publishing import OutgoingEvent, PublishedEvent
 
+_END = b"x"
+"""Replay ID in the empty responses at the end of the topic."""
+
 Answer = Callable[[Sequence[OutgoingEvent]], list[PublishedEvent]]
 
 
@@ -76,12 +79,18 @@ class ModelBus:
     def subscribe(self, topic: str, after: bytes, *, limit: int | None = None, idle_timeout: float) -> Responses:
         self.subscription_count += 1
         places = [place for place, event in enumerate(self.events) if event[1] == after]
-        if not places:
+        if not places and after != _END:
             raise ReplayIdLostError(f"{topic}: unknown replay ID.")
-        later = self.events[places[0] + 1 :]
+        later = self.events[places[0] + 1 :] if places else []
         ids = [event_id if self._keeps_ids else f"another {event_id}" for event_id, _, _ in later]
         replay_ids, payloads = [each[1] for each in later], [each[2] for each in later]
-        yield EventBatch(replay_ids, [*ids], ["s"] * len(ids), payloads, b"", 1, 0)
+        if later:
+            yield EventBatch(replay_ids, [*ids], ["s"] * len(ids), payloads, b"", 1, 0)
         if self.confirms_end:
-            yield EventBatch([], [], [], [], b"x", 1, 0)
+            yield EventBatch([], [], [], [], _END, 1, 0)
+        yield None
+
+    def latest(self, topic: str, *, idle_timeout: float) -> Responses:
+        if self.confirms_end:
+            yield EventBatch([], [], [], [], _END, 1, 0)
         yield None
