@@ -67,8 +67,8 @@ def accept_loss(
     observation = poll(source, stream.topic, position.replay_id, WakeUpConditions())
     if observation is None or observation.reason is not WakeUpReason.REPLAY_LOST:
         raise ConfigurationError(
-            f"{stream}: Salesforce still reads the position {position.replay_id.hex()}, so nothing is lost. Nothing "
-            "was recorded. Clear the drain that failed."
+            f"{stream}: Salesforce does not refuse the position {position.replay_id.hex()}, so no loss is shown. "
+            "Nothing was recorded. Clear the drain that failed."
         )
     last = landed.manifest(position.window_id)
     since = last_stored_at(landed, position)

@@ -137,7 +137,7 @@ def _result(outcome: WindowOutcome, drain: Drain) -> DrainResult:
         "committed": outcome.committed,
     }
     _log_window(result)
-    empty = f"No new events on {config.topic}; window {result['window_id']} is empty."
+    empty = f"Window {result['window_id']} of {config.topic} is empty: no new event was received."
     return DrainResult(result, [outcome.manifest], [outcome.manifest], drain.landed.catalog, empty)
 
 

@@ -186,7 +186,7 @@ def _result(outcome: IntervalOutcome, drain: Drain) -> DrainResult:
         "drained": outcome.drained,
     }
     windows = [window.manifest for window in outcome.windows]
-    empty = f"There are no events on {drain.config.topic} in {outcome.interval}."
+    empty = f"The windows of {drain.config.topic} for {outcome.interval} have no events."
     return DrainResult(document, windows, list(outcome.own), drain.landed.catalog, empty)
 
 

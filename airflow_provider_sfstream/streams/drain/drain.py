@@ -226,7 +226,7 @@ class Drain:
         self.retries.progressed()
 
     def _out_of_time(self) -> StopReason:
-        """Stop with ``max_seconds``, which implies that no more events exist: so the server must have answered."""
+        """Stop with ``max_seconds``, also without an event: so the server must have answered."""
         if not self.cursor.is_answered:
             self._prove_contact()
         return StopReason.MAX_SECONDS

@@ -154,7 +154,7 @@ def test_a_loss_is_accepted_only_if_salesforce_rejects_the_position(
         accept(org, tmp_path)
     publish(org, 3)
     drain()
-    with pytest.raises(AirflowFailException, match="still reads the position"):
+    with pytest.raises(AirflowFailException, match="does not refuse the position"):
         accept(org, tmp_path)
     with pytest.raises(AirflowFailException, match="reason is empty"):
         accept(org, tmp_path, reason=" ")

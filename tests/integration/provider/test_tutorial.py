@@ -89,7 +89,7 @@ def test_commands_of_the_tutorial_produce_a_table(terminal: Terminal, printed: l
     shown = second.rpartition("Number__c")[2]
     assert all(name in shown for name in ("Ada", "Grace", "Linus"))
     assert "/event/Order__e" in shown
-    assert "No new events on /event/Order__e" in terminal.run("airflow dags test orders")
+    assert "/event/Order__e is empty: no new event was received" in terminal.run("airflow dags test orders")
 
     terminal.environment = environment
     terminal.run(AGAIN.partition("airflow")[0].replace("Linus", "Margaret"))
