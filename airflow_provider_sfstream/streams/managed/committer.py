@@ -219,8 +219,9 @@ class Committer:
         for response in self._stream.responses(_COMMIT_READ, _POLL, self.position):
             if self._clock() >= deadline:
                 raise ServiceUnavailableError(
-                    f"{self._stream.name}: replay ID {replay_id.hex()} was not delivered again in time, so it was not "
-                    "committed. Nothing is lost: the events after the committed position are delivered again."
+                    f"{self._stream.name}: replay ID {replay_id.hex()} was not delivered again in time, so it may "
+                    "or may not be committed. Nothing is lost: the events after the committed position are delivered "
+                    "again."
                 )
             if response is None:
                 continue
@@ -257,6 +258,6 @@ class Committer:
             f"{self._stream.name}: the stream broke, and replay ID {through.hex()}, which was delivered before and "
             "not committed, is not delivered again. The position of the subscription has moved: another consumer "
             "commits on it, or its committed replay ID was lost and errorRecoveryReplay applies, or it was never "
-            "committed and its defaultReplay is LATEST. Nothing of this drain was recorded. Find the cause, use one "
+            "committed and its defaultReplay is LATEST. Nothing was committed. Find the cause, use one "
             "managed subscription for each consumer and set defaultReplay to EARLIEST, then run again."
         )
