@@ -25,9 +25,8 @@ from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.manifest import WindowFile
 from airflow_provider_sfstream.landing.row_groups import PartWriter, RowGroup
 from airflow_provider_sfstream.landing.storage import is_local, storage_errors, sync_folder, write_once
-from airflow_provider_sfstream.salesforce.event_time import to_datetime
+from airflow_provider_sfstream.salesforce.event_time import EventTimeBounds, TimeReaders, to_datetime
 from airflow_provider_sfstream.salesforce.streams import Stream
-from airflow_provider_sfstream.streams.event_times import EventTimeBounds, TimeReaders
 from airflow_provider_sfstream.streams.source import EventBatch, PayloadEncoding
 
 log = logging.getLogger(__name__)

@@ -18,12 +18,12 @@ from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.manifest import Manifest, MissingSchema
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
 from airflow_provider_sfstream.replay_windows.positions import ReadablePosition
+from airflow_provider_sfstream.salesforce.event_time import TimeReaders
 from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream, WindowKind
 from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.streams.drain.result import ConfirmedEnd, DrainResult
 from airflow_provider_sfstream.streams.drain.schemas import StreamSchemas
-from airflow_provider_sfstream.streams.event_times import TimeReaders
 from airflow_provider_sfstream.streams.recovery import OnInvalidReplay
 from airflow_provider_sfstream.streams.source import EventSource, StartFrom
 

@@ -1,4 +1,4 @@
-"""Event times, read without decoding the whole payload.
+"""Event times, read without decoding the whole payload, with the schema that its event names.
 
 Avro writes a record's fields one after the other, so a schema that ends after the time field decodes only the beginning
 of the payload. A platform event has its time in ``CreatedDate``, a change event in
@@ -13,16 +13,18 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 import fastavro
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyruhvro
 
-from airflow_provider_sfstream.exceptions import SchemaError
+from airflow_provider_sfstream.exceptions import SalesforceStreamError, SchemaError
+from airflow_provider_sfstream.salesforce.events import PayloadEncoding
 from airflow_provider_sfstream.salesforce.schemas import parse
 
 log = logging.getLogger(__name__)
@@ -152,8 +154,7 @@ class _Data(msgspec.Struct):
 
 
 class JsonEventTimeReader:
-    """Reader of the times of events of any type, as
-    :class:`~airflow_provider_sfstream.salesforce.event_time.EventTimeReader` reads those of one Avro schema."""
+    """Reader of the times of events of any type, as :class:`EventTimeReader` reads those of one Avro schema."""
 
     def __init__(self) -> None:
         self._data = msgspec.json.Decoder(_Data)
@@ -191,3 +192,106 @@ def _milliseconds(value: object) -> int | None:
     except ValueError:
         return None
     return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
+
+
+TimeReader: TypeAlias = EventTimeReader | JsonEventTimeReader
+"""Reader of event times from payloads of one encoding and schema."""
+
+
+def time_reader(encoding: PayloadEncoding, schema: str | None) -> TimeReader:
+    """Return the reader of payloads in ``encoding``.
+
+    :param schema: the Avro schema JSON of Avro payloads. JSON payloads need none.
+    """
+    return JsonEventTimeReader() if encoding == "json" else EventTimeReader(schema or "")
+
+
+class TimeReaders:
+    """Readers of the event times of a stream with mixed schemas, one for each schema ID.
+
+    :param schema: Returns the schema of a schema ID, or ``None`` while it is unavailable. Called for Avro payloads
+        only, and not again for an ID whose schema was returned.
+    """
+
+    def __init__(self, encoding: PayloadEncoding, schema: Callable[[str], str | None]) -> None:
+        self._encoding = encoding
+        self._schema = schema
+        self._readers: dict[str, TimeReader] = {}
+
+    def reader_of(self, schema_id: str) -> TimeReader | None:
+        """Return the reader for events of ``schema_id``; ``None`` while no usable schema is available, because a
+        missing schema must not stop the stream."""
+        reader = self._readers.get(schema_id)
+        if reader is None:
+            try:
+                schema = self._schema(schema_id) if self._encoding == "avro" else None
+                reader = self._readers[schema_id] = time_reader(self._encoding, schema)
+            except SalesforceStreamError:
+                return None
+        return reader
+
+    def times(self, schema_ids: Sequence[str], payloads: Sequence[bytes]) -> list[int | None]:
+        """Return the event times of the payloads in milliseconds since the epoch; ``None`` where a payload has no time
+        or its schema is unavailable."""
+        distinct = set(schema_ids)
+        if len(distinct) == 1:
+            return self._read(schema_ids[0], payloads)
+        times: list[int | None] = [None] * len(payloads)
+        for schema_id in distinct:
+            indexes = [index for index, id_ in enumerate(schema_ids) if id_ == schema_id]
+            for index, time in zip(indexes, self._read(schema_id, [payloads[index] for index in indexes]), strict=True):
+                times[index] = time
+        return times
+
+    def _read(self, schema_id: str, payloads: Sequence[bytes]) -> list[int | None]:
+        reader = self.reader_of(schema_id)
+        times: list[int | None] = [None] * len(payloads) if reader is None else reader.read_many(payloads).to_pylist()
+        return times
+
+
+class EventTimeBounds:
+    """Smallest and largest event time of many events, in milliseconds since the epoch; ``None`` without a known time.
+
+    :meth:`add` collects payloads and :meth:`settle` reads them, thousands in one step. A step for each small batch
+    would cost several times as much and block the thread that receives the stream. If a schema is still unavailable
+    when :meth:`settle` is called, its events are skipped, and its ID is added to ``unread``. ``untimed`` counts the
+    events without a known time.
+    """
+
+    def __init__(self, readers: TimeReaders) -> None:
+        self._readers = readers
+        self._payloads: dict[str, list[bytes]] = {}
+        self.first: int | None = None
+        self.last: int | None = None
+        self.unread: set[str] = set()
+        self.untimed = 0
+
+    def add(self, schema_ids: Sequence[str], payloads: Sequence[bytes]) -> None:
+        """Collect events for the next :meth:`settle`."""
+        for schema_id in set(schema_ids):
+            schema_payloads = self._payloads.setdefault(schema_id, [])
+            if schema_ids.count(schema_id) == len(payloads):
+                schema_payloads += payloads
+            else:
+                events = zip(schema_ids, payloads, strict=True)
+                schema_payloads += [payload for id_, payload in events if id_ == schema_id]
+
+    def settle(self) -> None:
+        """Read the collected events, then discard them."""
+        for schema_id, payloads in self._payloads.items():
+            if not payloads:
+                continue
+            reader = self._readers.reader_of(schema_id)
+            if reader is None:
+                self.unread.add(schema_id)
+                self.untimed += len(payloads)
+            else:
+                self._include(reader.read_many(payloads))
+            payloads.clear()
+
+    def _include(self, times: pa.Int64Array) -> None:
+        self.untimed += times.null_count
+        bounds = pc.min_max(times).as_py()
+        if bounds["min"] is not None:
+            self.first = bounds["min"] if self.first is None else min(self.first, bounds["min"])
+            self.last = bounds["max"] if self.last is None else max(self.last, bounds["max"])

@@ -28,14 +28,19 @@ from airflow_provider_sfstream.exceptions import (
     StartNotPinnedError,
     SubscriptionBusyError,
 )
-from airflow_provider_sfstream.salesforce.event_time import to_datetime
+from airflow_provider_sfstream.salesforce.event_time import TimeReaders, to_datetime
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.salesforce.streams import Gap
 from airflow_provider_sfstream.streams.cursor import PROOF_EVERY, Cursor
-from airflow_provider_sfstream.streams.drain.limits import DrainLimits, EventTimes, StopReason, cut
+from airflow_provider_sfstream.streams.drain.limits import (
+    DrainLimits,
+    EventTimes,
+    MisdatedEventWarning,
+    StopReason,
+    cut,
+)
 from airflow_provider_sfstream.streams.drain.result import DrainResult, ProgressReporter
 from airflow_provider_sfstream.streams.end_of_stream import TipProbe
-from airflow_provider_sfstream.streams.event_times import MisdatedEventWarning, TimeReaders
 from airflow_provider_sfstream.streams.recovery import OnInvalidReplay, ReplayLosses, Retries, check_on_invalid_replay
 from airflow_provider_sfstream.streams.source import EventBatch, EventSink, EventSource, StartFrom
 

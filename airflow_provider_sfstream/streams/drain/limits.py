@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,6 +11,8 @@ from enum import StrEnum
 from airflow_provider_sfstream.arguments import is_seconds
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.salesforce.events import EventBatch
+
+log = logging.getLogger(__name__)
 
 EventTimes = Callable[[Sequence[str], Sequence[bytes]], Sequence[int | None]]
 """Event times of (schema IDs, payloads): milliseconds since the epoch, ``None`` where an event has none."""
@@ -180,3 +183,26 @@ def _within_bytes(payloads: Sequence[bytes], room: int, *, first: bool) -> tuple
         count += 1
         size += len(payload)
     return count, size
+
+
+class MisdatedEventWarning:
+    """Warning of a drain about stored events that are too far in the future to meet ``until``, logged once."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._is_logged = False
+
+    def stored(self, misdated: int | None) -> None:
+        """Log the warning for the first event with such a time, in milliseconds since the epoch."""
+        if misdated is None or self._is_logged:
+            return
+        from airflow_provider_sfstream.salesforce.event_time import to_datetime
+
+        self._is_logged = True
+        time = to_datetime(misdated)
+        log.warning(
+            "%s: an event has the event time %s, more than a day ahead of the present: its publisher's clock is wrong. "
+            "The event was landed and did not end the drain at 'until'. Correct that clock.",
+            self._topic,
+            f"{misdated} ms (after the year 9999)" if time is None else time.isoformat(),
+        )

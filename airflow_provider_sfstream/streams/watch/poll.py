@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from airflow_provider_sfstream.exceptions import ReplayIdLostError
-from airflow_provider_sfstream.salesforce.event_time import to_datetime
+from airflow_provider_sfstream.salesforce.event_time import TimeReaders, to_datetime
 from airflow_provider_sfstream.streams.cursor import Cursor
-from airflow_provider_sfstream.streams.event_times import TimeReaders
 from airflow_provider_sfstream.streams.source import EventBatch, EventSource, StartFrom
 from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
 

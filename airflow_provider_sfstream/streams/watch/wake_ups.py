@@ -25,7 +25,7 @@ from airflow_provider_sfstream.streams.watch.arrivals import arrivals
 from airflow_provider_sfstream.streams.watch.conditions import PendingEvents, WakeUp, WakeUpConditions, WakeUpReason
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.streams.event_times import TimeReader
+    from airflow_provider_sfstream.salesforce.event_time import TimeReader
 
 log = logging.getLogger(__name__)
 
@@ -238,6 +238,6 @@ class EventTimes:
 
 def _reader(encoding: PayloadEncoding, schema: str | None) -> TimeReader:
     # Imported here, and in a thread: the first import takes half a second, which must not block the event loop.
-    from airflow_provider_sfstream.streams.event_times import time_reader
+    from airflow_provider_sfstream.salesforce.event_time import time_reader
 
     return time_reader(encoding, schema)

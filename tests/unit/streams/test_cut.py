@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from airflow_provider_sfstream.salesforce.events import EventBatch
-from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason, cut
-from airflow_provider_sfstream.streams.event_times import MisdatedEventWarning
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits, MisdatedEventWarning, StopReason, cut
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 HOUR = 3_600_000

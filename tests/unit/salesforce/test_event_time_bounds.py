@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from airflow_provider_sfstream.streams.event_times import EventTimeBounds, TimeReaders
+from airflow_provider_sfstream.salesforce.event_time import EventTimeBounds, TimeReaders
 from tests.support.scripted_source import SCHEMA, avro_payload
 
 TIMELESS = json.dumps({"type": "record", "name": "Other__e", "fields": [{"name": "Text__c", "type": "string"}]})
