@@ -8,17 +8,15 @@ from typing import Any
 
 from airflow_provider_sfstream.exceptions import AlreadyExistsError, ConfigurationError, TopicNotFoundError
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
-from airflow_provider_sfstream.salesforce.event_channels import (
+from airflow_provider_sfstream.salesforce.rest.event_channels import (
     ChannelMember,
+    ChannelMemberRecord,
+    EventChannelClient,
+    EventChannelRecord,
     channel_name,
     members_of,
     topic_of,
     type_of,
-)
-from airflow_provider_sfstream.salesforce.rest.event_channels import (
-    ChannelMemberRecord,
-    EventChannelClient,
-    EventChannelRecord,
 )
 
 

@@ -11,7 +11,7 @@ from airflow_provider_sfstream.actions.retries import RetriedOperator
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.event_channel import EventChannelHook, check_confirmed
-from airflow_provider_sfstream.salesforce.event_channels import channel_name, members_of
+from airflow_provider_sfstream.salesforce.rest.event_channels import channel_name, members_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import AccessDeniedError, RequestRejectedError, TopicNotFoundError
-from airflow_provider_sfstream.salesforce.event_channels import topic_of
+from airflow_provider_sfstream.salesforce.rest.event_channels import topic_of
 from airflow_provider_sfstream.salesforce.rest.tooling import ToolingRecordsClient, soql_text
 from airflow_provider_sfstream.salesforce.topics import retention_by_event_type, retention_by_kind
 

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import AlreadyExistsError, ConfigurationError, TopicNotFoundError
 from airflow_provider_sfstream.hooks.event_channel import EventChannelHook
-from airflow_provider_sfstream.salesforce.event_channels import ChannelMember
+from airflow_provider_sfstream.salesforce.rest.event_channels import ChannelMember
 from tests.support.localorg import LocalOrg
 from tests.support.tasks import set_connection
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.salesforce.event_channels import (
+from airflow_provider_sfstream.salesforce.rest.event_channels import (
     ChannelMember,
     channel_name,
     member_name,
