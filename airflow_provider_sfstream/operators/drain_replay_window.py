@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream._airflow import TaskDeferralTimeout, conf
-from airflow_provider_sfstream.actions.arguments import DEFAULT_SUBSCRIPTION, consumer_name
-from airflow_provider_sfstream.actions.drain.config import Drain, DrainConfig, open_drain
+from airflow_provider_sfstream._airflow import TaskDeferralTimeout
+from airflow_provider_sfstream.actions.drain.arguments import Drain, open_drain
 from airflow_provider_sfstream.actions.drain.incremental import drain_new_events
-from airflow_provider_sfstream.actions.drain.intervals import (
-    check_timetable,
-    drain_run_interval,
-    interval_of,
-    is_backfill,
-)
+from airflow_provider_sfstream.actions.drain.intervals import drain_run_interval
 from airflow_provider_sfstream.actions.drain.loss_question import accept_answer, asking_about_loss
-from airflow_provider_sfstream.actions.drain.outlets import DrainOutlets
 from airflow_provider_sfstream.actions.drain.results import DrainOperator
-from airflow_provider_sfstream.actions.drain.table_jobs import TABLE_JOBS
 from airflow_provider_sfstream.actions.drain.waiting import (
     confirmed_end_from,
     log_wake_up,
@@ -30,9 +22,8 @@ from airflow_provider_sfstream.actions.drain.waiting import (
 )
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.status import report_section
-from airflow_provider_sfstream.actions.task_runs import run_identity, warn_of_other_writers
+from airflow_provider_sfstream.actions.task_runs import interval_of, is_backfill, run_identity, warn_of_other_writers
 from airflow_provider_sfstream.monitoring.links import ManifestLink, PreviousWindowLink, StreamLink
-from airflow_provider_sfstream.replay_stores.kinds import ReplayStoreKind
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -141,89 +132,8 @@ class DrainReplayWindowOperator(DrainOperator):
     :raises ConfigurationError: at construction, if an argument cannot be used.
     """
 
-    template_fields: Sequence[str] = (
-        *DrainOperator.template_fields,
-        "managed_subscription",
-        "start_from",
-        "until",
-        "on_invalid_replay",
-        "on_expired",
-        "reuse",
-        *TABLE_JOBS,
-    )
     ui_color = "#d8ecf8"
     operator_extra_links = (StreamLink(), ManifestLink(), PreviousWindowLink())
-
-    def __init__(
-        self,
-        *,
-        topic: str,
-        landing_url: str,
-        salesforce_conn_id: str = "salesforce_default",
-        api: Literal["pubsub", "streaming"] | None = None,
-        subscription: str = DEFAULT_SUBSCRIPTION,
-        managed_subscription: str | None = None,
-        landing_conn_id: str | None = None,
-        replay_store: ReplayStoreKind | None = None,
-        replay_store_conn_id: str = "sfstream_replay_store",
-        start_from: str = "earliest",
-        max_events: int | None = None,
-        max_bytes: int | None = None,
-        max_seconds: float | None = None,
-        idle_timeout: float | None = None,
-        wait_for_confirmation: bool = False,
-        until: str | datetime | None = None,
-        grace: timedelta | None = None,
-        on_invalid_replay: Literal["fail", "earliest", "latest", "ask"] | None = None,
-        accept_quiet_aging: bool = False,
-        fail_on: Sequence[Literal["gap", "schema_change"]] = (),
-        mode: Literal["incremental", "interval"] = "incremental",
-        on_expired: Literal["fail", "partial"] = "fail",
-        reuse: bool | str = True,
-        advance: Literal["automatic", "manual"] = "automatic",
-        skip_if_empty: bool = False,
-        allocation_reserve: float | Mapping[str, float] | None = None,
-        min_events: int | None = None,
-        max_wait: float | timedelta | None = None,
-        deferrable: bool | None = None,
-        event_log: Mapping[str, Any] | None = None,
-        replica: Mapping[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            topic=topic,
-            landing_url=landing_url,
-            salesforce_conn_id=salesforce_conn_id,
-            api=api,
-            subscription=consumer_name(subscription, managed_subscription),
-            landing_conn_id=landing_conn_id,
-            replay_store=replay_store or ("variable" if managed_subscription is None else "landing"),
-            replay_store_conn_id=replay_store_conn_id,
-            **kwargs,
-        )
-        self.managed_subscription = managed_subscription
-        self.start_from = start_from
-        self.max_events, self.max_bytes, self.max_seconds = max_events, max_bytes, max_seconds
-        self.idle_timeout, self.wait_for_confirmation = idle_timeout, wait_for_confirmation
-        self.until, self.grace = until, grace
-        if on_invalid_replay is None and managed_subscription is None:
-            on_invalid_replay = "fail"
-        self.on_invalid_replay = on_invalid_replay
-        self.accept_quiet_aging, self.fail_on, self.skip_if_empty = accept_quiet_aging, fail_on, skip_if_empty
-        self.mode, self.on_expired, self.reuse, self.advance = mode, on_expired, reuse, advance
-        self.allocation_reserve = allocation_reserve
-        self.min_events = int(deferrable is True and mode == "incremental") if min_events is None else min_events
-        self.max_wait = max_wait
-        if deferrable is None:
-            deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
-        self.deferrable = deferrable
-        self.event_log, self.replica = event_log, replica
-        self.check_table_jobs()
-        config = DrainConfig.from_operator(self, rendered=False)
-        if mode == "interval":
-            check_timetable(getattr(self.get_dag(), "timetable", None))
-        self._assets = DrainOutlets.from_config(config, self)
-        self.outlets = [*self.outlets, *(each for each in self._assets.declared() if each not in self.outlets)]
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Wait for events if asked to, then drain, land and record one window, or an interval; return its summary."""
@@ -231,16 +141,16 @@ class DrainReplayWindowOperator(DrainOperator):
             self.check_table_jobs()
             run, backfill = run_identity(context), is_backfill(context)
             if backfill and self.mode == "incremental":
-                drain = open_drain(DrainConfig.from_operator(self), may_be_landed=True, writes=False)
+                drain = open_drain(self, may_be_landed=True, writes=False)
                 # A run that drained before a backfill took it over returns the same window again.
                 if drain.landed.recorded_window(run) is not None:
                     return self._drain(drain, context)
             if backfill or self.mode == "interval":
                 return self._drain_interval(context)
-            drain = open_drain(DrainConfig.from_operator(self))
-            if (conditions := drain.config.conditions) is not None:
+            drain = open_drain(self)
+            if (conditions := self.conditions) is not None:
                 report_section(self.stream_uri, "wait", context, {"reason": "waiting"})
-                wait_for_events(drain, conditions, run, self.defer)
+                wait_for_events(drain, conditions, run)
             return self._drain(drain, context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
@@ -248,7 +158,7 @@ class DrainReplayWindowOperator(DrainOperator):
         with airflow_errors(self):
             log_wake_up(event)
             report_section(self.stream_uri, "wait", context, event)
-            return self._drain(open_drain(DrainConfig.from_operator(self)), context)
+            return self._drain(open_drain(self), context)
 
     def execute_interval(self, context: Context, event: dict[str, Any], after: str, give_up_at: str) -> dict[str, Any]:
         """Drain the interval after a wait on the triggerer for the end of the stream."""
@@ -260,7 +170,7 @@ class DrainReplayWindowOperator(DrainOperator):
     def execute_answer(self, context: Context, event: dict[str, Any], after: str) -> dict[str, Any]:
         """Accept the loss at position ``after`` (hex text) as a user answered, then drain; without an answer, fail."""
         with airflow_errors(self):
-            drain = open_drain(DrainConfig.from_operator(self))
+            drain = open_drain(self)
             accept_answer(drain, event, after, run_identity(context))
             if self.mode == "interval":
                 return self._drain_interval(context, asks=False)
@@ -276,7 +186,7 @@ class DrainReplayWindowOperator(DrainOperator):
         with airflow_errors(self):
             if self.mode == "interval":
                 return self._drain_interval(context, give_up_at=datetime.now(UTC))
-            return self._drain(open_drain(DrainConfig.from_operator(self)), context)
+            return self._drain(open_drain(self), context)
 
     def table_job(self, name: str) -> Callable[..., EmbeddedWindowsOperator]:
         """Return the constructor of the operator of a table job, by its argument."""
@@ -291,11 +201,11 @@ class DrainReplayWindowOperator(DrainOperator):
     def _drain(self, drain: Drain, context: Context, *, asks: bool = True) -> dict[str, Any]:
         """Drain the new events, and return the result of the window."""
         run = run_identity(context)
-        if drain.config.managed_subscription is None:
+        if self.managed_subscription is None:
             warn_of_other_writers(drain.landed, self, run)
-        with asking_about_loss(self, drain, context) if asks else nullcontext():
+        with asking_about_loss(drain, context) if asks else nullcontext():
             result = drain_new_events(drain, run)
-        return self.report(result, drain, self._assets, context)
+        return self.report(result, drain, context)
 
     def _drain_interval(
         self,
@@ -307,13 +217,11 @@ class DrainReplayWindowOperator(DrainOperator):
     ) -> dict[str, Any]:
         """Drain the run's interval, and return its result."""
         interval = interval_of(context, getattr(self.get_dag(), "timetable", None), datetime.now(UTC))
-        drain = open_drain(DrainConfig.from_operator(self), may_be_landed=True)
+        drain = open_drain(self, may_be_landed=True)
         if is_backfill(context):
             asks = False
         else:
             warn_of_other_writers(drain.landed, self, run_identity(context))
-        with asking_about_loss(self, drain, context) if asks else nullcontext():
-            result = drain_run_interval(
-                drain, interval, context, self.defer, confirmed_end=confirmed_end, give_up_at=give_up_at
-            )
-        return self.report(result, drain, self._assets, context)
+        with asking_about_loss(drain, context) if asks else nullcontext():
+            result = drain_run_interval(drain, interval, context, confirmed_end=confirmed_end, give_up_at=give_up_at)
+        return self.report(result, drain, context)

@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.actions.arguments import landed_stream_uri
 from airflow_provider_sfstream.actions.drain.results import DrainResult
 from airflow_provider_sfstream.exceptions import AccessDeniedError, ConfigurationError, TopicNotFoundError
 from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.actions.drain.config import Drain
+    from airflow_provider_sfstream.actions.drain.arguments import Drain
     from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome
     from airflow_provider_sfstream.salesforce.rest.tooling import ManagedEventSubscriptionRecord
     from airflow_provider_sfstream.salesforce.streams import RunIdentity
@@ -32,7 +31,7 @@ _OF_MANIFEST = (
 
 def drain_new_events(drain: Drain, run: RunIdentity) -> DrainResult:
     """Land and record the new events of a run, from its managed subscription if it names one."""
-    managed = drain.config.managed_subscription
+    managed = drain.arguments.managed_subscription
     if managed is None:
         outcome = _drain_position(drain, run)
     else:
@@ -44,17 +43,17 @@ def _drain_position(drain: Drain, run: RunIdentity) -> WindowOutcome:
     """Land the events after the recorded position, then move it."""
     from airflow_provider_sfstream.replay_windows.incremental import WindowRequest, drain_window
 
-    config = drain.config
+    arguments = drain.arguments
     with drain.hook.get_conn() as client:
         return drain_window(
             drain.landed,
             WindowRequest(
                 run=run,
-                limits=config.limits,
+                limits=arguments.limits,
                 start_from=drain.start_from,
-                on_invalid_replay=config.policy or "fail",
-                accept_quiet_aging=config.accept_quiet_aging,
-                advance=config.advance == "automatic",
+                on_invalid_replay=arguments.policy or "fail",
+                accept_quiet_aging=arguments.accept_quiet_aging,
+                advance=arguments.advance == "automatic",
             ),
             source=client,
         )
@@ -76,9 +75,9 @@ def _drain_managed(drain: Drain, subscription: ManagedSubscription, run: RunIden
                 drain.landed,
                 WindowRequest(
                     run=run,
-                    limits=drain.config.limits,
+                    limits=drain.arguments.limits,
                     start_from=StartFrom.COMMITTED,
-                    on_invalid_replay=drain.config.policy or _policy_for_lost_position(record),
+                    on_invalid_replay=drain.arguments.policy or _policy_for_lost_position(record),
                 ),
                 source=source,
                 subscription_id=None if record is None else record.id,
@@ -125,11 +124,11 @@ def _result(outcome: WindowOutcome, drain: Drain) -> DrainResult:
     """Log a window and return its result, for later tasks. It contains no event."""
     from airflow_provider_sfstream.landing.window_bounds import event_hours
 
-    document, config = json.loads(outcome.manifest.to_json()), drain.config
+    document = json.loads(outcome.manifest.to_json())
     result = {
         "manifest_url": outcome.manifest.window.manifest_url,
         "landing_url": drain.landed.catalog.landing.url,
-        "asset_uri": landed_stream_uri(config),
+        "asset_uri": drain.arguments.stream_uri,
         **{key: document[key] for key in _OF_MANIFEST},
         "event_hours": event_hours(outcome.manifest.window),
         "confirmed_at": document["covered_until"],
@@ -137,7 +136,7 @@ def _result(outcome: WindowOutcome, drain: Drain) -> DrainResult:
         "committed": outcome.committed,
     }
     _log_window(result)
-    empty = f"Window {result['window_id']} of {config.topic} is empty: no new event was received."
+    empty = f"Window {result['window_id']} of {drain.arguments.topic} is empty: no new event was received."
     return DrainResult(result, [outcome.manifest], [outcome.manifest], drain.landed.catalog, empty)
 
 

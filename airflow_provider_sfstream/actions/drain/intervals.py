@@ -1,120 +1,35 @@
-"""Interval mode of the drain: the interval of a run, and the windows that hold it."""
+"""Interval mode of the drain: the windows that hold the interval of a run."""
 
 from __future__ import annotations
 
 import json
 import logging
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.actions.arguments import landed_stream_uri
 from airflow_provider_sfstream.actions.drain.results import DrainResult
-from airflow_provider_sfstream.actions.drain.waiting import Defer, defer_until_confirmed
-from airflow_provider_sfstream.actions.task_runs import run_identity
-from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.actions.drain.waiting import defer_until_confirmed
+from airflow_provider_sfstream.actions.task_runs import is_backfill, run_identity
 from airflow_provider_sfstream.hooks.salesforce_allocations import delivery_allocation
-from airflow_provider_sfstream.salesforce.streams import Span
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_sfstream.actions.drain.config import Drain
+    from airflow_provider_sfstream.actions.drain.arguments import Drain
     from airflow_provider_sfstream.replay_windows.interval import IntervalOutcome, IntervalWindow
-    from airflow_provider_sfstream.salesforce.streams import Stream
+    from airflow_provider_sfstream.salesforce.streams import Span, Stream
     from airflow_provider_sfstream.streams.drain.result import ConfirmedEnd
 
 log = logging.getLogger(__name__)
 
-_SCHEDULER_AHEAD = timedelta(minutes=1)
-"""Tolerance for a scheduler whose clock is ahead. The drain itself waits until the interval has ended."""
 _OF_MANIFEST = ("window_id", "kind", "event_count", "first_event_time", "last_event_time", "counts_from")
 """Keys of a window in the result that are those of its manifest."""
-_TIMETABLES = (
-    "Give the DAG a timetable with an interval: CronDataIntervalTimetable, DeltaDataIntervalTimetable, "
-    "CronTriggerTimetable(..., interval=timedelta(hours=1)) or CronPartitionTimetable. Only "
-    'runs with mode="incremental" that are no backfills need none. Nothing was read or moved.'
-)
-
-
-def is_backfill(context: Context) -> bool:
-    """Return whether this run is part of a backfill."""
-    return bool(context["dag_run"].run_type == "backfill")
-
-
-def interval_of(context: Context, timetable: Any, now: datetime) -> Span:
-    """Return the interval of a run, in UTC: its data interval, or the partition from its date to the next tick of the
-    DAG's timetable.
-
-    :raises ConfigurationError: if the run has no interval, or one of zero length, or one that has not ended.
-    """
-    run: Any = context["dag_run"]
-    begin, end = run.data_interval_start, run.data_interval_end
-    partition_date = getattr(run, "partition_date", None)  # newer than the other two
-    if partition_date is not None:
-        begin, end = partition_date, _next_tick(timetable, partition_date)
-    if begin is None or end is None:
-        raise ConfigurationError(f"Run {run.run_id} has no data interval. {_TIMETABLES}")
-    if begin >= end:
-        raise ConfigurationError(
-            f"The data interval of run {run.run_id} has no length ({begin.isoformat()}), as with a bare cron "
-            f"expression. {_TIMETABLES}"
-        )
-    interval = Span(begin.astimezone(UTC), end.astimezone(UTC))
-    if interval.end > now + _SCHEDULER_AHEAD:
-        raise ConfigurationError(
-            f"The interval {interval} of run {run.run_id} has not ended yet. Run it after its end; with "
-            "CronPartitionTimetable, run_offset=-1 assigns the last ended partition to a run. Nothing was read or "
-            "moved."
-        )
-    return interval
-
-
-def check_timetable(timetable: Any) -> None:
-    """Refuse a timetable whose runs have intervals without length, when the DAG is parsed."""
-    timetable = next(iter(getattr(timetable, "timetables", ())), timetable)  # one of several cron expressions
-    # DAGs may also use the scheduler's classes, which have other names.
-    length = getattr(timetable, "interval", getattr(timetable, "_interval", None))
-    has_partitions = hasattr(timetable, "run_offset") or hasattr(timetable, "_run_offset")
-    if length is not None and not length and not has_partitions:
-        raise ConfigurationError(
-            f'mode="interval" drains the data interval of a run, and those of {type(timetable).__name__} have no '
-            f"length, as with a bare cron expression. {_TIMETABLES}"
-        )
-
-
-def _next_tick(timetable: Any, tick: datetime) -> datetime:
-    """Return the tick after ``tick`` of a cron timetable, with Airflow's rules for changes to and from daylight saving.
-
-    An expression for every hour advances by elapsed time; any other by local time, where a time that occurs twice is
-    the second one. The scheduler's class of the timetable does this, but not the class that DAGs use.
-    """
-    import pendulum
-    from croniter import croniter
-
-    # DAGs may also use the scheduler's class, which has other names for the two.
-    expression = getattr(timetable, "expression", None) or getattr(timetable, "_expression", None)
-    zone: Any = getattr(timetable, "timezone", None) or getattr(timetable, "_timezone", None)
-    if expression is None or zone is None:
-        raise ConfigurationError(
-            f"The run has a partition date, but {type(timetable).__name__}, the timetable of its DAG, does not define "
-            "when the partition ends. Use CronPartitionTimetable. Nothing was read or moved."
-        )
-    zone = pendulum.timezone(zone) if isinstance(zone, str | int) else zone
-    moment = datetime.fromtimestamp(tick.timestamp(), UTC)  # a datetime of the standard library
-    local = moment.astimezone(zone).replace(tzinfo=None)
-    cron = croniter(expression, local)
-    following: datetime = cron.get_next(datetime)
-    if cron.expanded[1] == ["*"]:
-        return moment + (following - local)
-    aware: datetime = zone.convert(following.replace(fold=1))
-    return aware.astimezone(UTC)
 
 
 def drain_run_interval(
     drain: Drain,
     interval: Span,
     context: Context,
-    defer: Defer,
     *,
     confirmed_end: ConfirmedEnd | None,
     give_up_at: datetime | None,
@@ -128,20 +43,20 @@ def drain_run_interval(
     from airflow_provider_sfstream.replay_windows.interval import IntervalRequest, drain_interval
     from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 
-    config, backfill = drain.config, is_backfill(context)
-    may_defer = config.wait_for_confirmation and config.deferrable and config.reuses and not backfill
+    arguments, backfill = drain.arguments, is_backfill(context)
+    may_defer = arguments.wait_for_confirmation and arguments.deferrable and arguments.reuses and not backfill
     # A stream without a position has no end to wait for.
     defers = may_defer and drain.landed.position().replay_id is not None
-    waits = config.wait_for_confirmation and not defers
-    if backfill and config.incremental_limits:
-        log.info("Backfill of %s: %s are not applied.", interval, ", ".join(config.incremental_limits))
+    waits = arguments.wait_for_confirmation and not defers
+    if backfill and arguments.incremental_limits:
+        log.info("Backfill of %s: %s are not applied.", interval, ", ".join(arguments.incremental_limits))
 
     def admit(least_events: int) -> None:
         # Without the brackets of a span, whose odd parenthesis would hide where the sentence ends.
         span = f"{interval.start.isoformat()} to {interval.end.isoformat()}"
-        config.reserve.check(
-            config.salesforce_conn_id,
-            allocation=delivery_allocation(config.topic),
+        arguments.reserve.check(
+            arguments.salesforce_conn_id,
+            allocation=delivery_allocation(arguments.topic),
             least=least_events,
             what=f"{drain.landed.stream}: {span} is not drained",
         )
@@ -152,20 +67,20 @@ def drain_run_interval(
             run=run_identity(context),
             interval=interval,
             backfill=backfill,
-            limits=DrainLimits(idle_timeout=config.longest_idle, wait_for_confirmation=waits),
+            limits=DrainLimits(idle_timeout=arguments.longest_idle, wait_for_confirmation=waits),
             start_from=drain.start_from,
-            on_invalid_replay=config.policy or "fail",
-            accept_quiet_aging=config.accept_quiet_aging,
-            on_expired=config.on_expired,
-            reuse=config.reuses,
+            on_invalid_replay=arguments.policy or "fail",
+            accept_quiet_aging=arguments.accept_quiet_aging,
+            on_expired=arguments.on_expired,
+            reuse=arguments.reuses,
             confirmed_end=confirmed_end,
         ),
         open_source=drain.hook.get_conn,
-        admit=admit if config.reserve else None,
+        admit=admit if arguments.reserve else None,
     )
     _log_interval(outcome, drain.landed.stream)
     if defers and outcome.confirmed_at is None:
-        defer_until_confirmed(drain, give_up_at, defer)
+        defer_until_confirmed(drain, give_up_at)
     return _result(outcome, drain)
 
 
@@ -175,7 +90,7 @@ def _result(outcome: IntervalOutcome, drain: Drain) -> DrainResult:
         "mode": "interval",
         "stream": dict(vars(drain.landed.stream)),
         "landing_url": drain.landed.catalog.landing.url,
-        "asset_uri": landed_stream_uri(drain.config),
+        "asset_uri": drain.arguments.stream_uri,
         "event_time_from": outcome.interval.start.isoformat(),
         "event_time_to": outcome.interval.end.isoformat(),
         "windows": [_window(window) for window in outcome.windows],
@@ -186,7 +101,7 @@ def _result(outcome: IntervalOutcome, drain: Drain) -> DrainResult:
         "drained": outcome.drained,
     }
     windows = [window.manifest for window in outcome.windows]
-    empty = f"The windows of {drain.config.topic} for {outcome.interval} have no events."
+    empty = f"The windows of {drain.arguments.topic} for {outcome.interval} have no events."
     return DrainResult(document, windows, list(outcome.own), drain.landed.catalog, empty)
 
 

@@ -14,9 +14,9 @@ from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import PositionAgedOutError, ReplayIdLostError
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator, Context
+    from airflow.sdk import Context
 
-    from airflow_provider_sfstream.actions.drain.config import Drain
+    from airflow_provider_sfstream.actions.drain.arguments import Drain
     from airflow_provider_sfstream.replay_stores.base import Position
     from airflow_provider_sfstream.salesforce.streams import RunIdentity
 
@@ -29,7 +29,7 @@ _CHOICES = {
 
 
 @contextmanager
-def asking_about_loss(operator: BaseOperator, drain: Drain, context: Context) -> Iterator[None]:
+def asking_about_loss(drain: Drain, context: Context) -> Iterator[None]:
     """Ask, if the ``with`` block fails because the recorded position is lost and the operator has ``"ask"``.
 
     The task then leaves its worker, and its method ``execute_answer`` resumes it. Nothing is recorded before. A try
@@ -42,16 +42,16 @@ def asking_about_loss(operator: BaseOperator, drain: Drain, context: Context) ->
 
         landed = drain.landed
         position = landed.position()
-        if drain.config.on_invalid_replay != "ask" or not is_unaccepted_loss(landed, position, error):
+        if drain.arguments.on_invalid_replay != "ask" or not is_unaccepted_loss(landed, position, error):
             raise
         body = _body(drain, error, position)
         landed.store.close()  # the wait may be long
-        log_failure(error, operator, asks=True)
+        log_failure(error, drain.arguments, asks=True)
         await_answer(
             context,
             method_name="execute_answer",
             kwargs={"after": (position.replay_id or b"").hex()},
-            timeout=drain.config.execution_timeout,
+            timeout=drain.arguments.execution_timeout,
             subject=f"{landed.stream.topic}, {landed.stream.subscription}: accept the loss of events?",
             body=body,
             options=_options(error),

@@ -22,9 +22,9 @@ from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
 from airflow_provider_sfstream.streams.drain.limits import StopReason
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator, Context
+    from airflow.sdk import Context
 
-    from airflow_provider_sfstream.actions.drain.config import DrainConfig
+    from airflow_provider_sfstream.actions.landed_stream import LandedStreamNames, LandedStreamOperator
 
 _COMMON_KEYS = ("asset_uri", "event_count", "event_hours", "schema_changes")
 _WINDOW_KEYS = (
@@ -51,10 +51,10 @@ class DrainOutlets:
     unfinished: AssetAlias
 
     @classmethod
-    def from_config(cls, config: DrainConfig, operator: BaseOperator) -> DrainOutlets:
-        """Return the outlets of a drain, from its config and its DAG."""
+    def from_operator(cls, operator: LandedStreamOperator) -> DrainOutlets:
+        """Return the outlets of a drain operator, from its arguments and its DAG."""
         dag = operator.get_dag()
-        names = _names(config)
+        names = _names(operator)
         in_the_file = not any(map(is_template, names)) and (dag is None or dag.task_dict[operator.task_id] is operator)
         condition = getattr(getattr(dag, "timetable", None), "asset_condition", None)
         task = f"{operator.dag_id}.{operator.task_id}"
@@ -69,7 +69,7 @@ class DrainOutlets:
         """Return the assets and aliases for the ``outlets`` of the operator."""
         return [self.declared_stream or self.landed, *([self.unfinished] if self.watches else [])]
 
-    def emit(self, config: DrainConfig, result: Mapping[str, Any], context: Context) -> None:
+    def emit(self, drain: LandedStreamNames, result: Mapping[str, Any], context: Context) -> None:
         """Emit the asset events of a drain with its result and the URL of its task, for when the task has succeeded."""
         of_interval = result.get("mode") == "interval"
         page = {"task_url": task_url(run_identity(context))}
@@ -78,18 +78,17 @@ class DrainOutlets:
         if self.declared_stream is not None:
             events[self.declared_stream].extra.update(facts)
         else:
-            events[self.landed].add(landed_stream_asset(*_names(config)), facts)
+            events[self.landed].add(landed_stream_asset(*_names(drain)), facts)
         if not of_interval and StopReason(result["stop_reason"]).leaves_events:
             facts = {key: result[key] for key in ("stream", "through", "stop_reason")} | page
-            own = StreamUri(config.salesforce_conn_id, config.topic, api=config.api)
+            own = StreamUri(drain.salesforce_conn_id, drain.topic, api=drain.api)
             for asset, topic in self.watches:
                 if topic == own:
                     events[self.unfinished].add(asset, {"reason": "unfinished", **facts})
 
 
-def _names(config: DrainConfig) -> tuple[str, str, str, str | None]:
-    """Return the identity of the stream of a drain: connection, topic, subscription and API."""
-    return config.salesforce_conn_id, config.topic, config.subscription, config.api
+def _names(drain: LandedStreamNames) -> tuple[str, str, str, str | None]:
+    return drain.salesforce_conn_id, drain.topic, drain.subscription, drain.api
 
 
 def _assets(condition: Any) -> Iterator[Asset]:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from airflow_provider_sfstream._airflow import AirflowSkipException
-from airflow_provider_sfstream.actions.drain.table_jobs import TableJobsMixin
-from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
+from airflow_provider_sfstream.actions.drain.arguments import Drain, DrainArguments
 from airflow_provider_sfstream.actions.status import report_drain
 from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.exceptions import EventsLostError, SalesforceStreamError, SchemaChangedError
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
-    from airflow_provider_sfstream.actions.drain.config import Drain, DrainConfig
-    from airflow_provider_sfstream.actions.drain.outlets import DrainOutlets
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
     from airflow_provider_sfstream.landing.manifest import Manifest
     from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
@@ -168,15 +165,15 @@ class DrainResult:
         return None if previous is None else self.catalog.read_manifest(self.windows[0].stream, previous)
 
 
-def _check_fail_on(config: DrainConfig, lost: object, changes: SchemaChanges | None) -> None:
+def _check_fail_on(arguments: DrainArguments, lost: object, changes: SchemaChanges | None) -> None:
     """Raise the error of the first finding that ``fail_on`` names."""
-    changed = schema_change_error(config.topic, changes) if "schema_change" in config.fail_on else None
+    changed = schema_change_error(arguments.topic, changes) if "schema_change" in arguments.fail_on else None
     is_uncertain = isinstance(lost, Mapping) and lost.get("uncertain") is True
-    if lost and "gap" in config.fail_on and not (is_uncertain and config.accept_quiet_aging):
+    if lost and "gap" in arguments.fail_on and not (is_uncertain and arguments.accept_quiet_aging):
         also = "" if changed is None else f" Beside that, {changed.happened}"
         were_lost = "possible loss, nothing is known to be lost," if is_uncertain else "events were lost"
         raise EventsLostError(
-            f"{config.topic}: {were_lost} before this run. The run is complete: the retained events are stored and "
+            f"{arguments.topic}: {were_lost} before this run. The run is complete: the retained events are stored and "
             f"recorded, with the gap {lost}. Clear the task to continue: it returns the same result and succeeds.{also}"
         )
     if changed is not None:
@@ -226,12 +223,12 @@ def _names(fields: list[dict[str, str]]) -> str:
     return " ".join([*names, "..."] if len(fields) > _MOST_NAMES else names)
 
 
-class DrainOperator(TableJobsMixin, LineageMixin, LandedStreamOperator):
+class DrainOperator(LineageMixin, DrainArguments):
     """Base of the drain operator: reports the result of the task, and stores it for links and lineage."""
 
     _result: DrainResult | None = None
 
-    def report(self, result: DrainResult, drain: Drain, outlets: DrainOutlets, context: Context) -> dict[str, Any]:
+    def report(self, result: DrainResult, drain: Drain, context: Context) -> dict[str, Any]:
         """Report a drain to lineage, status and assets, run its table jobs, and return the result of the task.
 
         :raises EventsLostError: events are lost, or may be unless that is accepted, and ``fail_on`` has ``"gap"``.
@@ -245,11 +242,11 @@ class DrainOperator(TableJobsMixin, LineageMixin, LandedStreamOperator):
         document = {**result.document, "schema_changes": changes}
         drained = result.own_windows if document["drained"] else []
         report_drain(asset_uri, context, stream, drained, changes or (), document.get("missing", ()))
-        outlets.emit(drain.config, document, context)
+        self._assets.emit(self, document, context)
         lost = document["missing"] if "missing" in document else document["gap"]
         if document["drained"]:
-            _check_fail_on(drain.config, lost, changes)
-        if drain.config.skip_if_empty and not document["event_count"] and not lost:
+            _check_fail_on(self, lost, changes)
+        if self.skip_if_empty and not document["event_count"] and not lost:
             raise AirflowSkipException(result.empty)
         return {**document, "tables": self.run_table_jobs(document, context)}
 

@@ -12,6 +12,7 @@ from airflow.sdk import DAG, BaseOperator
 
 from airflow_provider_sfstream._airflow import AirflowSkipException, execute_within
 from airflow_provider_sfstream.actions.arguments import is_template
+from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
 from airflow_provider_sfstream.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
@@ -21,19 +22,26 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TABLE_JOBS = ("event_log", "replica")
-"""Attributes of a drain with the arguments of a table job, in the order of the jobs; ``None`` without the job."""
 _OF_DRAIN = frozenset({"windows", "landing_conn_id", "salesforce_conn_id"})
 _OF_TASK = frozenset(inspect.signature(BaseOperator.__init__).parameters)
 
 
-class TableJobsMixin:
-    """Mixin of the drain operator: the table jobs of its task."""
+class TableJobsOperator(LandedStreamOperator):
+    """Base of the drain operator: the table jobs of its task."""
 
-    task_id: str
-    landing_conn_id: str | None
     table_jobs: Sequence[EmbeddedWindowsOperator] = ()
     """The operators of the jobs, once the drain has ended."""
+
+    def __init__(
+        self,
+        *,
+        event_log: Mapping[str, Any] | None = None,
+        replica: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.event_log, self.replica = event_log, replica
+        self.check_table_jobs()
 
     @abstractmethod
     def table_job(self, name: str) -> Callable[..., EmbeddedWindowsOperator]:
@@ -57,7 +65,8 @@ class TableJobsMixin:
         return {name: _metrics(name, job, context) for name, job in jobs.items()}
 
     def _arguments(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in TABLE_JOBS if getattr(self, name) is not None}
+        arguments = {"event_log": self.event_log, "replica": self.replica}
+        return {name: each for name, each in arguments.items() if each is not None}
 
     def _new_job(self, name: str, arguments: Any, windows: Any) -> EmbeddedWindowsOperator:
         """Return the operator of a job, in a DAG of its own: the DAG of the drain has no task for it."""

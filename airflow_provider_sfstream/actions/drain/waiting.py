@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream._airflow import AirflowTaskTimeout
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT, StartFrom, described
 from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions, error_from_payload, payload
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.actions.drain.config import Drain
+    from airflow_provider_sfstream.actions.drain.arguments import Drain
     from airflow_provider_sfstream.hooks.event_topics import EventHook
     from airflow_provider_sfstream.replay_stores.base import Position
     from airflow_provider_sfstream.salesforce.streams import RunIdentity
@@ -33,10 +32,6 @@ a replay ID can be read, and 8 hours below 24. So a stream of the Pub/Sub API is
 the Streaming API the position ages all the same, and a drain reports that soon."""
 
 
-Defer = Callable[..., NoReturn]
-"""``defer`` of an operator: it raises, so that the task leaves its worker."""
-
-
 def is_to_be_confirmed(position: Position, retention: timedelta, now: datetime) -> bool:
     """Return whether waiting after ``position`` could end with a replay ID that is too old to be read."""
     if position.replay_id is None or position.updated_at is None:
@@ -47,7 +42,7 @@ def is_to_be_confirmed(position: Position, retention: timedelta, now: datetime) 
 def event_trigger(names: Any, conditions: WakeUpConditions, after: bytes | StartFrom) -> SalesforceEventTrigger:
     """Return the trigger that fires once the conditions hold for the events after ``after``.
 
-    :param names: config or operator, with the arguments that name the consumer of a topic.
+    :param names: operator, with the arguments that name the consumer of a topic.
     """
     from airflow_provider_sfstream.salesforce.replay_ids import replay_id_to_text
     from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
@@ -68,7 +63,7 @@ def event_trigger(names: Any, conditions: WakeUpConditions, after: bytes | Start
     return trigger
 
 
-def defer_until_confirmed(drain: Drain, give_up_at: datetime | None, defer: Defer) -> None:
+def defer_until_confirmed(drain: Drain, give_up_at: datetime | None) -> None:
     """Defer until Salesforce confirms that nothing follows the position, or something does. Return if ``give_up_at``
     is over.
 
@@ -82,8 +77,8 @@ def defer_until_confirmed(drain: Drain, give_up_at: datetime | None, defer: Defe
     drain.landed.store.close()
     text = "%s: waiting on the triggerer for Salesforce to confirm the end of the stream, until %s at most."
     log.info(text, drain.landed.stream, give_up_at.isoformat())
-    defer(
-        trigger=event_trigger(drain.config, WakeUpConditions(until_confirmed=True), after),
+    drain.arguments.defer(
+        trigger=event_trigger(drain.arguments, WakeUpConditions(until_confirmed=True), after),
         method_name="execute_interval",
         kwargs={"after": after.hex(), "give_up_at": give_up_at.isoformat()},
         timeout=give_up_at - now,
@@ -104,9 +99,9 @@ def confirmed_end_from(event: dict[str, Any], after: str) -> ConfirmedEnd | None
     )
 
 
-def wait_for_events(drain: Drain, conditions: WakeUpConditions, run: RunIdentity, defer: Defer) -> None:
+def wait_for_events(drain: Drain, conditions: WakeUpConditions, run: RunIdentity) -> None:
     """Return once the conditions hold, here or (by deferring) on the triggerer; at once if a wait is of no use."""
-    config, landed, stream = drain.config, drain.landed, drain.landed.stream
+    arguments, landed, stream = drain.arguments, drain.landed, drain.landed.stream
     position = landed.known_position(run)
     after = drain.start_from if position.replay_id is None else position.replay_id
     if landed.already_drained(run, position):
@@ -120,19 +115,19 @@ def wait_for_events(drain: Drain, conditions: WakeUpConditions, run: RunIdentity
             position.updated_at,
         )
         return
-    if after is StartFrom.LATEST or (position.replay_id is None and config.managed_subscription is not None):
+    if after is StartFrom.LATEST or (position.replay_id is None and arguments.managed_subscription is not None):
         log.info("%s: not waiting for events, because the first drain determines its start position.", stream)
         return
     landed.store.close()  # a wait may be long
     log.info("%s: waiting for %s.", stream, awaited(conditions, after))
-    longest = min(LONGEST_WAIT, config.execution_timeout or LONGEST_WAIT)
-    if config.deferrable:
-        trigger = event_trigger(config, conditions, after)
-        defer(trigger=trigger, method_name="execute_complete", timeout=longest)
+    longest = min(LONGEST_WAIT, arguments.execution_timeout or LONGEST_WAIT)
+    if arguments.deferrable:
+        trigger = event_trigger(arguments, conditions, after)
+        arguments.defer(trigger=trigger, method_name="execute_complete", timeout=longest)
     wake_up = wait_in_worker(drain.hook, stream.topic, after, conditions, longest)
     if wake_up is not None:
         log_wake_up(payload(stream, wake_up))
-    elif not waited_long_enough(config.topic, config.execution_timeout):
+    elif not waited_long_enough(arguments.topic, arguments.execution_timeout):
         # Airflow's own alarm, but an event loop may have swallowed it.
         raise AirflowTaskTimeout(
             f"{stream}: too few events arrived within {longest}. No event was read and the position was not moved."

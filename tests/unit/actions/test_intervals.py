@@ -19,8 +19,8 @@ from airflow.sdk import (
 )
 from airflow.timetables.trigger import CronPartitionTimetable as SchedulerCronPartitionTimetable
 
-from airflow_provider_sfstream.actions.drain.config import DrainConfig
-from airflow_provider_sfstream.actions.drain.intervals import _event_hours, interval_of, is_backfill
+from airflow_provider_sfstream.actions.drain.intervals import _event_hours
+from airflow_provider_sfstream.actions.task_runs import interval_of, is_backfill
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.salesforce.streams import Span
@@ -196,7 +196,7 @@ def test_interval_mode_works_with_either_default_of_deferrable(
     monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", configured)
     for arguments in ({}, {"deferrable": True}):  # interval mode waits only for its confirmation
         operator = drain(mode="interval", **arguments)
-        assert DrainConfig.from_operator(operator, rendered=False).conditions is None
+        assert operator.conditions is None
 
 
 @pytest.mark.parametrize(

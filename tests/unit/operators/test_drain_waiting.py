@@ -9,7 +9,6 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_provider_sfstream._airflow import AirflowFailException, TaskDeferralTimeout
-from airflow_provider_sfstream.actions.drain.config import DrainConfig
 from airflow_provider_sfstream.actions.drain.waiting import LONGEST_UNCONFIRMED, LONGEST_WAIT, is_to_be_confirmed
 from airflow_provider_sfstream.exceptions import AccessDeniedError, ConfigurationError, ReplayStoreError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
@@ -50,16 +49,14 @@ def test_configuration_decides_where_a_drain_waits_not_whether_it_waits(
     operator = drain(**arguments)
     assert operator.min_events == min_events
     assert operator.deferrable is (configured if deferrable is None else deferrable)
-    waits_for = DrainConfig.from_operator(operator, rendered=False).conditions
+    waits_for = operator.conditions
     assert waits_for == (WakeUpConditions(min_events=min_events) if min_events else None)
 
 
 @pytest.mark.parametrize("max_wait", [90, 90.0, timedelta(seconds=90)])
 def test_max_wait_is_seconds_or_a_timedelta(max_wait: Any) -> None:
     operator = drain(min_events=7, max_wait=max_wait)
-    assert DrainConfig.from_operator(operator, rendered=False).conditions == WakeUpConditions(
-        min_events=7, max_wait=90.0
-    )
+    assert operator.conditions == WakeUpConditions(min_events=7, max_wait=90.0)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +159,7 @@ def test_templated_topic_is_refused_when_the_task_runs() -> None:
     operator = drain(topic="{{ params.topic }}", wait_for_confirmation=True)
     operator.topic = "/topic/Orders"
     with pytest.raises(ConfigurationError, match="wait_for_confirmation=True cannot be fulfilled"):
-        DrainConfig.from_operator(operator)
+        operator.check_arguments()
 
 
 @pytest.mark.parametrize("topic", ["/topic/Orders", "/u/Notes", "/event/Order__e", "/data/AccountChangeEvent"])

@@ -1,16 +1,27 @@
-"""Configuration of a drain, and the landing, replay store and hook that it names."""
+"""Arguments of a drain, and the landing, replay store and hook that they name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import InitVar, dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_sfstream._airflow import require_human_in_the_loop
-from airflow_provider_sfstream.actions.arguments import is_template, start_from_text, time_from_text, wake_up_conditions
+from airflow_provider_sfstream._airflow import conf, require_human_in_the_loop
+from airflow_provider_sfstream.actions.arguments import (
+    DEFAULT_SUBSCRIPTION,
+    consumer_name,
+    is_template,
+    start_from_text,
+    time_from_text,
+    wake_up_conditions,
+)
+from airflow_provider_sfstream.actions.drain.outlets import DrainOutlets
+from airflow_provider_sfstream.actions.drain.table_jobs import TableJobsOperator
+from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
 from airflow_provider_sfstream.actions.storage import open_landing
+from airflow_provider_sfstream.actions.task_runs import check_timetable
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.extras import require_extra
@@ -22,7 +33,7 @@ from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.streams import Stream
-from airflow_provider_sfstream.salesforce.topics import Api, Topic, is_on_pubsub
+from airflow_provider_sfstream.salesforce.topics import Topic, is_on_pubsub
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 
 if TYPE_CHECKING:
@@ -31,70 +42,110 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.streams.source import StartFrom
     from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
 
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "replay_store": REPLAY_STORES,
-    "advance": ("automatic", "manual"),
-    "mode": ("incremental", "interval"),
-    "on_invalid_replay": ("fail", "earliest", "latest", "ask"),
-    "on_expired": ("fail", "partial"),
-    "accept_quiet_aging": ("True", "False"),
-    "reuse": ("True", "False"),
-}
-"""Values of the arguments that have few, as text."""
 
+class DrainArguments(TableJobsOperator):
+    """Base of the drain operator: its arguments, which the operator documents, and the values that they determine."""
 
-@dataclass(frozen=True, kw_only=True)
-class DrainConfig:
-    """Arguments of :class:`~airflow_provider_sfstream.operators.drain_replay_window.DrainReplayWindowOperator`.
+    template_fields: Sequence[str] = (
+        *LandedStreamOperator.template_fields,
+        "managed_subscription",
+        "start_from",
+        "until",
+        "on_invalid_replay",
+        "on_expired",
+        "reuse",
+        "event_log",
+        "replica",
+    )
 
-    They are the operator's attributes of the same names, and it documents them.
+    def __init__(
+        self,
+        *,
+        topic: str,
+        landing_url: str,
+        salesforce_conn_id: str = "salesforce_default",
+        api: Literal["pubsub", "streaming"] | None = None,
+        subscription: str = DEFAULT_SUBSCRIPTION,
+        managed_subscription: str | None = None,
+        landing_conn_id: str | None = None,
+        replay_store: ReplayStoreKind | None = None,
+        replay_store_conn_id: str = "sfstream_replay_store",
+        start_from: str = "earliest",
+        max_events: int | None = None,
+        max_bytes: int | None = None,
+        max_seconds: float | None = None,
+        idle_timeout: float | None = None,
+        wait_for_confirmation: bool = False,
+        until: str | datetime | None = None,
+        grace: timedelta | None = None,
+        on_invalid_replay: Literal["fail", "earliest", "latest", "ask"] | None = None,
+        accept_quiet_aging: bool = False,
+        fail_on: Sequence[Literal["gap", "schema_change"]] = (),
+        mode: Literal["incremental", "interval"] = "incremental",
+        on_expired: Literal["fail", "partial"] = "fail",
+        reuse: bool | str = True,  # a template renders to text
+        advance: Literal["automatic", "manual"] = "automatic",
+        skip_if_empty: bool = False,
+        allocation_reserve: float | Mapping[str, float] | None = None,
+        min_events: int | None = None,
+        max_wait: float | timedelta | None = None,
+        deferrable: bool | None = None,
+        event_log: Mapping[str, Any] | None = None,
+        replica: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            topic=topic,
+            landing_url=landing_url,
+            salesforce_conn_id=salesforce_conn_id,
+            api=api,
+            subscription=consumer_name(subscription, managed_subscription),
+            landing_conn_id=landing_conn_id,
+            replay_store=replay_store or ("variable" if managed_subscription is None else "landing"),
+            replay_store_conn_id=replay_store_conn_id,
+            event_log=event_log,
+            replica=replica,
+            **kwargs,
+        )
+        self.managed_subscription = managed_subscription
+        self.start_from = start_from
+        self.max_events, self.max_bytes, self.max_seconds = max_events, max_bytes, max_seconds
+        self.idle_timeout, self.wait_for_confirmation = idle_timeout, wait_for_confirmation
+        self.until, self.grace = until, grace
+        if on_invalid_replay is None and managed_subscription is None:
+            on_invalid_replay = "fail"
+        self.on_invalid_replay = on_invalid_replay
+        self.accept_quiet_aging, self.fail_on, self.skip_if_empty = accept_quiet_aging, fail_on, skip_if_empty
+        self.mode, self.on_expired, self.reuse, self.advance = mode, on_expired, reuse, advance
+        self.allocation_reserve = allocation_reserve
+        self.min_events = int(deferrable is True and mode == "incremental") if min_events is None else min_events
+        self.max_wait = max_wait
+        if deferrable is None:
+            deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
+        self.deferrable = deferrable
+        self.check_arguments(rendered=False)
+        if mode == "interval":
+            check_timetable(getattr(self.get_dag(), "timetable", None))
+        self._assets = DrainOutlets.from_operator(self)
+        self.outlets = [*self.outlets, *(each for each in self._assets.declared() if each not in self.outlets)]
 
-    :param rendered: whether the templates are rendered. If not, arguments with a template are not checked, and the
-        combinations of arguments are.
-    :raises ConfigurationError: naming the invalid argument. Nothing was read or moved.
-    """
+    def check_arguments(self, *, rendered: bool = True) -> None:
+        """Check the arguments, and their combinations when the DAG is parsed.
 
-    topic: str
-    api: Api | None
-    salesforce_conn_id: str
-    subscription: str  # the managed subscription, if there is one
-    managed_subscription: str | None
-    landing_url: str
-    landing_conn_id: str | None
-    replay_store: ReplayStoreKind
-    replay_store_conn_id: str
-    start_from: str
-    max_events: int | None
-    max_bytes: int | None
-    max_seconds: float | None
-    idle_timeout: float | None
-    wait_for_confirmation: bool
-    until: str | datetime | None
-    grace: timedelta | None
-    on_invalid_replay: Literal["fail", "earliest", "latest", "ask"] | None
-    accept_quiet_aging: bool
-    fail_on: Sequence[Literal["gap", "schema_change"]]
-    mode: Literal["incremental", "interval"]
-    on_expired: Literal["fail", "partial"]
-    reuse: bool | str  # a template renders to text
-    advance: Literal["automatic", "manual"]
-    skip_if_empty: bool
-    allocation_reserve: float | Mapping[str, float] | None
-    min_events: int
-    max_wait: float | timedelta | None
-    deferrable: bool
-    execution_timeout: timedelta | None  # of the task
-    rendered: InitVar[bool]
-
-    @classmethod
-    def from_operator(cls, operator: Any, *, rendered: bool = True) -> DrainConfig:
-        """Return the checked arguments of an operator."""
-        return cls(**{each.name: getattr(operator, each.name) for each in fields(cls)}, rendered=rendered)
-
-    def __post_init__(self, rendered: bool) -> None:
+        :param rendered: whether the templates are rendered. If not, arguments with a template are not checked.
+        :raises ConfigurationError: naming the invalid argument. Nothing was read or moved.
+        """
         _ = self.reserve
-        for name, choices in _CHOICES.items():
-            value = getattr(self, name)
+        choices: tuple[str, ...]
+        for name, value, choices in (
+            ("replay_store", self.replay_store, REPLAY_STORES),
+            ("advance", self.advance, ("automatic", "manual")),
+            ("mode", self.mode, ("incremental", "interval")),
+            ("on_invalid_replay", self.on_invalid_replay, ("fail", "earliest", "latest", "ask")),
+            ("on_expired", self.on_expired, ("fail", "partial")),
+            ("accept_quiet_aging", self.accept_quiet_aging, ("True", "False")),
+            ("reuse", self.reuse, ("True", "False")),
+        ):
             if value is not None and (rendered or not is_template(value)):
                 check_choice(name, str(value), choices)
         if self.on_invalid_replay == "ask":
@@ -146,8 +197,9 @@ class DrainConfig:
     @property
     def incremental_limits(self) -> list[str]:
         """Names of the limits that are set and have no meaning for an interval."""
-        limits = ("until", "grace", "max_events", "max_bytes", "max_seconds")
-        return [name for name in limits if getattr(self, name) not in (None, "")]
+        limits: dict[str, object] = {"until": self.until, "grace": self.grace, "max_events": self.max_events}
+        limits |= {"max_bytes": self.max_bytes, "max_seconds": self.max_seconds}
+        return [name for name, value in limits.items() if value not in (None, "")]
 
     @property
     def reuses(self) -> bool:
@@ -198,13 +250,13 @@ class DrainConfig:
 
     def _check_managed(self, managed_subscription: str) -> None:
         """Refuse arguments that contradict a managed subscription."""
-        for name, default, reason in (
-            ("start_from", "earliest", "the subscription's defaultReplay determines its start"),
-            ("accept_quiet_aging", False, "it is for the Streaming API"),
-            ("mode", "incremental", "Salesforce stores one position. Backfills of this DAG still drain intervals"),
-            ("advance", "automatic", "the task that drained a window commits it to Salesforce"),
+        one_position = "Salesforce stores one position. Backfills of this DAG still drain intervals"
+        for name, value, default, reason in (
+            ("start_from", self.start_from, "earliest", "the subscription's defaultReplay determines its start"),
+            ("accept_quiet_aging", self.accept_quiet_aging, False, "it is for the Streaming API"),
+            ("mode", self.mode, "incremental", one_position),
+            ("advance", self.advance, "automatic", "the task that drained a window commits it to Salesforce"),
         ):
-            value = getattr(self, name)
             if value != default:
                 raise ConfigurationError(f"{name}={value!r} cannot be combined with managed_subscription: {reason}.")
         if self.api == "streaming":
@@ -233,31 +285,32 @@ class DrainConfig:
 class Drain:
     """A drain whose landing and replay store are open."""
 
-    config: DrainConfig
+    arguments: DrainArguments
     landed: LandedStream
     start_from: StartFrom | bytes
     hook: EventHook
 
 
-def open_drain(config: DrainConfig, *, may_be_landed: bool = False, writes: bool = True) -> Drain:
-    """Open the landing and the replay store of a drain, and find out its org.
+def open_drain(arguments: DrainArguments, *, may_be_landed: bool = False, writes: bool = True) -> Drain:
+    """Check the arguments, open the landing and the replay store of a drain, and find out its org.
 
-    :param config: with its templates rendered.
+    :param arguments: with their templates rendered.
     :param may_be_landed: whether the landing may have the requested windows already. If so, the limits are not
         checked, and there is no login if the connection names the org.
     :param writes: whether the drain may land events. If so, the landing is checked to be writable.
     :raises SalesforceStreamError: naming the unusable argument or storage. Nothing was read or moved.
     """
+    arguments.check_arguments()
     if not may_be_landed:
-        _ = config.limits
-    topic = Topic.parse(config.topic, config.api)
-    start_from = start_from_text(config.start_from)
-    catalog = open_landing(config.landing_url, config.landing_conn_id)
+        _ = arguments.limits
+    topic = Topic.parse(arguments.topic, arguments.api)
+    start_from = start_from_text(arguments.start_from)
+    catalog = open_landing(arguments.landing_url, arguments.landing_conn_id)
     if writes:
         catalog.landing.check_writable()
-    store = open_replay_store(config.replay_store, config.replay_store_conn_id, catalog)
-    hook = event_hook(topic.api, config.salesforce_conn_id)
+    store = open_replay_store(arguments.replay_store, arguments.replay_store_conn_id, catalog)
+    hook = event_hook(topic.api, arguments.salesforce_conn_id)
     org_id = hook.known_org_id if may_be_landed else hook.org_id
-    stream = Stream(org_id, topic.api, topic.name, config.subscription)
+    stream = Stream(org_id, topic.api, topic.name, arguments.subscription)
     landed = LandedStream(stream, catalog, store, partial(hook.event_retention, topic.name))
-    return Drain(config, landed, start_from, hook)
+    return Drain(arguments, landed, start_from, hook)
