@@ -81,12 +81,7 @@ def restore_position(landed: LandedStream, last_window_id: str | None, *, restor
     from airflow_provider_sfstream.replay_windows import restoring
 
     restored = restoring.restore_from_landing(
-        landed.stream,
-        store=landed.store,
-        catalog=landed.catalog,
-        now=datetime.now(UTC),
-        updated_by=restored_by,
-        last_window_id=last_window_id or None,
+        landed, now=datetime.now(UTC), updated_by=restored_by, last_window_id=last_window_id or None
     )
     counts = restored.live_windows, restored.backfill_windows
     text = "%s: recorded %d windows and %d backfill windows of the landing; the position moved from %s to %s."
@@ -117,14 +112,13 @@ def prune_windows(
     stream = landed.stream
     readers = WindowConsumers.for_stream(stream, replica_urls, event_log_urls, output_conn_id)
     request = pruning.PruneRequest(
-        stream=stream,
         older_than=older_than,
         keep_last=keep_last,
         needed=readers.needed,
         still_needed=readers.still_needed,
         dry_run=dry_run,
     )
-    outcome = pruning.prune_stream(request, store=landed.store, catalog=landed.catalog, pruned_by=pruned_by)
+    outcome = pruning.prune_stream(landed, request, pruned_by=pruned_by)
     removed = outcome.removed
     summary = {
         "stream": dict(vars(stream)),

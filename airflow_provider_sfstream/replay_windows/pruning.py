@@ -19,7 +19,6 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.pruned import PrunedWindows, read_pruned, remove_windows, write_pruned
-from airflow_provider_sfstream.replay_stores.base import ReplayStore
 from airflow_provider_sfstream.replay_windows.landed_stream import CLOCKS_DIFFER, LandedStream
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
 from airflow_provider_sfstream.salesforce.topics import check_age
@@ -51,7 +50,6 @@ class PruneRequest:
     :param still_needed: returns those of the old windows that are still needed, with the name of the consumer.
     """
 
-    stream: Stream
     older_than: timedelta
     keep_last: int = 1
     needed: Mapping[str, str] = field(default_factory=dict)
@@ -84,10 +82,9 @@ class _Limit:
 
 
 def prune_stream(
+    landed: LandedStream,
     request: PruneRequest,
     *,
-    store: ReplayStore,
-    catalog: LandingCatalog,
     pruned_by: str,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> PruneOutcome:
@@ -97,33 +94,31 @@ def prune_stream(
     :raises ConfigurationError: if the position, or a consumer, is on a window that is not in this landing.
     """
     check_age(request.older_than)
-    stream = request.stream
-    announced = read_pruned(catalog.landing, stream)
+    announced = read_pruned(landed.catalog.landing, landed.stream)
     finished = 0
     if announced is not None and announced.removing and not request.dry_run:
-        log.info("%s: removing %d windows that an earlier run had announced.", stream, len(announced.removing))
+        log.info("%s: removing %d windows that an earlier run had announced.", landed.stream, len(announced.removing))
         finished = len(announced.removing)
-        _remove(announced, store, catalog)
-    limit = _limit(request, store, catalog, now())
-    old = _old_windows(request, catalog, now())
+        _remove(announced, landed)
+    limit = _limit(landed, request, now())
+    old = _old_windows(landed, now() - request.older_than)
     needed = request.still_needed([each.window for each in old if each.finished_at < limit.time])
     for each in old:
         if each.window.window_id in needed:
             limit = limit.or_earlier(each.finished_at, needed[each.window.window_id])
     unneeded = [each for each in old if each.finished_at < limit.time]
-    removable, hole_reason = _without_holes(unneeded, stream, catalog)
+    removable, hole_reason = _without_holes(unneeded, landed)
     kept_count = len(old) - len(removable)
     if not request.dry_run:
-        _announce_and_remove(removable, stream, store, catalog, pruned_by, now)
+        _announce_and_remove(removable, landed, pruned_by, now)
     return PruneOutcome(tuple(removable), kept_count, (hole_reason or limit.reason) if kept_count else None, finished)
 
 
-def _limit(request: PruneRequest, store: ReplayStore, catalog: LandingCatalog, now: datetime) -> _Limit:
-    stream = request.stream
+def _limit(landed: LandedStream, request: PruneRequest, now: datetime) -> _Limit:
+    stream, catalog = landed.stream, landed.catalog
     limit = _Limit(now - request.older_than, "they are not old enough")
-    landed = LandedStream(stream, catalog, store)
     recorded = landed.last_recorded()
-    position = store.read(stream)
+    position = landed.position()
     landed.require_not_before(position, recorded)
     if landed.newest_unknown(position) is not None:
         raise ConfigurationError(
@@ -151,12 +146,10 @@ def _landed_window(stream: Stream, window_id: str, consumer: str, catalog: Landi
     return manifest
 
 
-def _old_windows(request: PruneRequest, catalog: LandingCatalog, now: datetime) -> list[OldWindow]:
-    """Return the landed windows that are old enough, oldest first."""
-    cutoff = now - request.older_than
+def _old_windows(landed: LandedStream, cutoff: datetime) -> list[OldWindow]:
     windows = (
         OldWindow(manifest.window, manifest.finished_at, sum(file.bytes for file in manifest.files))
-        for manifest in _manifests(request.stream, catalog, cutoff)
+        for manifest in _manifests(landed.stream, landed.catalog, cutoff)
         if manifest.finished_at < cutoff
     )
     return sorted(windows, key=lambda old: old.finished_at)
@@ -169,13 +162,13 @@ def _manifests(stream: Stream, catalog: LandingCatalog, until: datetime) -> Iter
         day += timedelta(days=1)
 
 
-def _without_holes(old: list[OldWindow], stream: Stream, catalog: LandingCatalog) -> tuple[list[OldWindow], str | None]:
+def _without_holes(old: list[OldWindow], landed: LandedStream) -> tuple[list[OldWindow], str | None]:
     """Return the windows before which none stays, and the reason if some were omitted."""
     removable = {each.window.window_id: each for each in old}
     reason = None
     while True:
         windows = [each.window for each in removable.values()]
-        blocked = [window for window in windows if _is_predecessor_kept(window, removable, stream, catalog)]
+        blocked = [window for window in windows if _is_predecessor_kept(window, removable, landed)]
         if not blocked:
             return list(removable.values()), reason
         reason = reason or f"window {blocked[0].previous_window_id}, before {blocked[0].window_id}, is not removed"
@@ -183,26 +176,19 @@ def _without_holes(old: list[OldWindow], stream: Stream, catalog: LandingCatalog
             del removable[window.window_id]
 
 
-def _is_predecessor_kept(
-    window: ReplayWindow, removable: Mapping[str, OldWindow], stream: Stream, catalog: LandingCatalog
-) -> bool:
+def _is_predecessor_kept(window: ReplayWindow, removable: Mapping[str, OldWindow], landed: LandedStream) -> bool:
     predecessor = window.previous_window_id
     if window.kind == "backfill" or predecessor is None or predecessor in removable:
         return False
-    return catalog.read_manifest(stream, predecessor) is not None
+    return landed.catalog.read_manifest(landed.stream, predecessor) is not None
 
 
 def _announce_and_remove(
-    windows: Iterable[OldWindow],
-    stream: Stream,
-    store: ReplayStore,
-    catalog: LandingCatalog,
-    pruned_by: str,
-    now: Callable[[], datetime],
+    windows: Iterable[OldWindow], landed: LandedStream, pruned_by: str, now: Callable[[], datetime]
 ) -> None:
-    remaining = iter(windows)
+    stream, landing, remaining = landed.stream, landed.catalog.landing, iter(windows)
     while batch := list(islice(remaining, AT_ONCE)):
-        earlier, pruned_at = read_pruned(catalog.landing, stream), now()
+        earlier, pruned_at = read_pruned(landing, stream), now()
         finished_before = batch[-1].finished_at + datetime.resolution
         live = (old for old in batch if old.window.kind == "live" and old.window.event_count)
         last_times = [min(old.window.contact_at or old.finished_at + CLOCKS_DIFFER, pruned_at) for old in live]
@@ -217,13 +203,13 @@ def _announce_and_remove(
             removing=tuple(old.window.window_id for old in batch),
             published_until=max(last_times, default=None),
         )
-        write_pruned(catalog.landing, announced)
-        _remove(announced, store, catalog)
+        write_pruned(landing, announced)
+        _remove(announced, landed)
         log.info("%s: removed %d windows, %s to %s.", stream, len(batch), announced.removing[0], announced.removing[-1])
 
 
-def _remove(announced: PrunedWindows, store: ReplayStore, catalog: LandingCatalog) -> None:
+def _remove(announced: PrunedWindows, landed: LandedStream) -> None:
     """Remove the announced windows. A repeated call after a kill at any line completes the removal."""
-    store.forget_windows(announced.stream, announced.removing)
-    remove_windows(catalog.landing, announced.stream, announced.removing)
-    write_pruned(catalog.landing, announced.finished())
+    landed.store.forget_windows(announced.stream, announced.removing)
+    remove_windows(landed.catalog.landing, announced.stream, announced.removing)
+    write_pruned(landed.catalog.landing, announced.finished())

@@ -31,13 +31,7 @@ class RestoreResult:
 
 
 def restore_from_landing(
-    stream: Stream,
-    *,
-    store: ReplayStore,
-    catalog: LandingCatalog,
-    now: datetime,
-    updated_by: str,
-    last_window_id: str | None = None,
+    landed: RecordedPositions, *, now: datetime, updated_by: str, last_window_id: str | None = None
 ) -> RestoreResult:
     """Record every window of the landing that follows the store's position, and move the position to their end.
 
@@ -51,11 +45,11 @@ def restore_from_landing(
     :raises ConfigurationError: if the landing does not show which windows count. Nothing was recorded.
     :raises PositionConflictError: if the position moved meanwhile.
     """
+    stream, store = landed.stream, landed.store
     before = store.read(stream)
-    manifests = _manifests(stream, catalog, now)
+    manifests = _manifests(stream, landed.catalog, now)
     live = [manifest for manifest in manifests if manifest.window.kind == "live"]
-    recorded = RecordedPositions(stream, catalog, store)
-    last_recorded = recorded.last_recorded() if last_window_id is None else None
+    last_recorded = landed.last_recorded() if last_window_id is None else None
     certain = (before.window_id, None if last_recorded is None else last_recorded.window_id, last_window_id)
     ordered = _up_to(in_order(live, *certain), last_window_id, stream)
     missing = _windows_after(before, ordered, _cause(store, stream, before), stream)
@@ -70,7 +64,7 @@ def restore_from_landing(
     for window in backfills:
         store.record_backfill(stream, window)
     if position.fence > 0:
-        recorded.write_last_recorded(position)
+        landed.write_last_recorded(position)
     return RestoreResult(before, position, len(missing), len(backfills))
 
 

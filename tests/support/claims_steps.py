@@ -15,6 +15,7 @@ from airflow_provider_sfstream.exceptions import (
     SalesforceStreamError,
 )
 from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.replay_windows.restoring import restore_from_landing
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, Span
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
@@ -229,9 +230,7 @@ class Steps:
         for last in (None, self._head):
             try:
                 restored = restore_from_landing(
-                    world.stream,
-                    store=world.store,
-                    catalog=world.catalog,
+                    LandedStream(world.stream, world.catalog, world.store),
                     now=world.time.now(),
                     updated_by="somebody",
                     last_window_id=last,

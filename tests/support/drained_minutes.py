@@ -66,9 +66,7 @@ class Minutes:
 
     def restore(self, last_window_id: str | None = None) -> None:
         restore_from_landing(
-            self.stream,
-            store=self.store,
-            catalog=self.under_test.catalog,
+            LandedStream(self.stream, self.under_test.catalog, self.store),
             now=minute(99),
             updated_by="somebody",
             last_window_id=last_window_id,

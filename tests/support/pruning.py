@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.replay_windows.pruning import PruneOutcome, PruneRequest, prune_stream
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
 from tests.support.replay_stores import StoreUnderTest, minute, new_stream, run_at
@@ -64,14 +65,9 @@ class DailyWindows:
 
     def prune(self, today: float, older_than: float = 4, **arguments: Any) -> PruneOutcome:
         """Prune, on day ``today``, the windows older than ``older_than`` days."""
-        request = PruneRequest(self.stream, timedelta(days=older_than), **arguments)
-        return prune_stream(
-            request,
-            store=self.under_test.store,
-            catalog=self.under_test.catalog,
-            pruned_by="cleaning.prune run 1",
-            now=lambda: day(today),
-        )
+        landed = LandedStream(self.stream, self.under_test.catalog, self.under_test.store)
+        request = PruneRequest(timedelta(days=older_than), **arguments)
+        return prune_stream(landed, request, pruned_by="cleaning.prune run 1", now=lambda: day(today))
 
     def recorded(self) -> list[ReplayWindow]:
         """Return all windows recorded in the store."""

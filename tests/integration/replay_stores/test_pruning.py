@@ -180,9 +180,8 @@ def test_store_without_the_stream_stops_pruning(either: StoreUnderTest, tmp_path
 
     with pytest.raises(ConfigurationError, match="no record of this stream"):
         prune_stream(
-            PruneRequest(windows.stream, timedelta(days=5)),
-            store=wrong,
-            catalog=either.catalog,
+            LandedStream(windows.stream, either.catalog, wrong),
+            PruneRequest(timedelta(days=5)),
             pruned_by="me",
             now=lambda: day(99),
         )
@@ -191,9 +190,8 @@ def test_store_without_the_stream_stops_pruning(either: StoreUnderTest, tmp_path
 
 
 def test_pruning_of_an_empty_landing_removes_nothing(either: StoreUnderTest) -> None:
-    outcome = prune_stream(
-        PruneRequest(new_stream(), timedelta(days=5)), store=either.store, catalog=either.catalog, pruned_by="me"
-    )
+    landed = LandedStream(new_stream(), either.catalog, either.store)
+    outcome = prune_stream(landed, PruneRequest(timedelta(days=5)), pruned_by="me")
     assert outcome == pruning.PruneOutcome((), 0, None, 0)
 
 
@@ -319,9 +317,8 @@ def test_store_that_is_lost_after_pruning_can_be_restored(either: StoreUnderTest
     windows.prune(today=8.5)
     lost = StoreUnderTest(lambda: TableReplayStore(f"sqlite:///{tmp_path}/new.db"), either.catalog)
 
-    restored = restore_from_landing(
-        windows.stream, store=lost.store, catalog=either.catalog, now=day(9), updated_by="me"
-    )
+    landed = LandedStream(windows.stream, either.catalog, lost.store)
+    restored = restore_from_landing(landed, now=day(9), updated_by="me")
 
     position = lost.store.read(windows.stream)
     assert (position.replay_id, position.window_id) == (position_before.replay_id, position_before.window_id)

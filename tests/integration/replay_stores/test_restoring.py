@@ -13,6 +13,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore
+from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.replay_windows.recorded_positions import RecordedPositions
 from airflow_provider_sfstream.replay_windows.restoring import RestoreResult, restore_from_landing
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
@@ -22,9 +23,8 @@ BY = "recovery.restore run manual"
 
 
 def restore(under_test: StoreUnderTest, store: ReplayStore, stream: Stream, last: str | None = None) -> RestoreResult:
-    return restore_from_landing(
-        stream, store=store, catalog=under_test.catalog, now=minute(60), updated_by=BY, last_window_id=last
-    )
+    landed = LandedStream(stream, under_test.catalog, store)
+    return restore_from_landing(landed, now=minute(60), updated_by=BY, last_window_id=last)
 
 
 @dataclass
@@ -247,6 +247,7 @@ def test_restore_refuses_a_landing_without_the_window_of_the_position(
     elsewhere = StoreUnderTest(lambda: under_test.store, LandingCatalog(Landing.from_url(str(tmp_path / "elsewhere"))))
     elsewhere.land(stream, Position(b"\x07", 7), b"\x08", run_at(7))
 
+    landed = LandedStream(stream, elsewhere.catalog, under_test.store)
     with pytest.raises(ConfigurationError, match="is on window"):
-        restore_from_landing(stream, store=under_test.store, catalog=elsewhere.catalog, now=minute(60), updated_by=BY)
+        restore_from_landing(landed, now=minute(60), updated_by=BY)
     assert under_test.store.read(stream).replay_id == b"\x01"

@@ -235,9 +235,8 @@ def test_windows_of_runs_killed_at_any_step_contain_every_event_once(
         with pytest.raises(ReplayStoreLostError):
             managed.run(2)
         now = datetime.now(UTC)
-        restore_from_landing(
-            managed.stream, store=managed.store(), catalog=managed.catalog, now=now, updated_by="somebody"
-        )
+        landed = LandedStream(managed.stream, managed.catalog, managed.store())
+        restore_from_landing(landed, now=now, updated_by="somebody")
     numbers = (1, 2, 3) if retried else (2, 3)
     sizes = [managed.run(number, max_events=20).manifest.window.event_count for number in numbers]
     assert managed.landed() == managed.record()

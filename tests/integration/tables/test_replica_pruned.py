@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from airflow_provider_sfstream.exceptions import ManifestError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.replay_stores.table import TableReplayStore
+from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.replay_windows.pruning import PruneOutcome, PruneRequest, prune_stream
 from airflow_provider_sfstream.salesforce.streams import Stream
 from tests.support.change_lake import TOPIC, ChangeLake, change
@@ -43,10 +44,8 @@ class PrunedLake(ChangeLake):
 
     def prune(self) -> PruneOutcome:
         readers = WindowConsumers.for_stream(STREAM, [self.output], [], None)
-        request = PruneRequest(STREAM, timedelta(days=30), needed=readers.needed, still_needed=readers.still_needed)
-        return prune_stream(
-            request, store=self.store, catalog=self.catalog, pruned_by="me", now=lambda: datetime.now(UTC)
-        )
+        request = PruneRequest(timedelta(days=30), needed=readers.needed, still_needed=readers.still_needed)
+        return prune_stream(LandedStream(STREAM, self.catalog, self.store), request, pruned_by="me")
 
 
 def test_a_replica_with_a_pruned_landing_equals_one_with_an_unpruned_landing(spark: Any, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore
 from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
+from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.replay_windows.restoring import restore_from_landing
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
 from tests.support.examples import for_examples
@@ -74,12 +75,13 @@ def test_restored_store_equals_the_lost_store(history: list[str], cut: int) -> N
         before = under_test.store.read(stream)
         recorded = held(under_test.store, stream)
         restored_store = DocumentReplayStore(under_test.catalog, DictVariables())
-        arguments = {"store": restored_store, "catalog": under_test.catalog, "now": minute(600), "updated_by": "test"}
+        landed = LandedStream(stream, under_test.catalog, restored_store)
 
         # Restore up to an earlier window, as from an older backup, then restore the rest.
         ids = [window.window_id for window in windows(under_test.store, stream) if window.kind == "live"]
-        restore_from_landing(stream, **arguments, last_window_id=ids[min(cut, len(ids) - 1)])
-        restored = restore_from_landing(stream, **arguments)
+        last = ids[min(cut, len(ids) - 1)]
+        restore_from_landing(landed, now=minute(600), updated_by="test", last_window_id=last)
+        restored = restore_from_landing(landed, now=minute(600), updated_by="test")
 
         assert (restored.after.replay_id, restored.after.window_id) == (before.replay_id, before.window_id)
         assert held(restored_store, stream) == recorded
