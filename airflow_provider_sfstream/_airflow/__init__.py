@@ -42,31 +42,14 @@ except ImportError:  # Airflow 3.1
         TaskDeferralTimeout,
     )
 
-__all__ = [
+__all__ = [  # the imported names that other modules import from here
     "AirflowException",
     "AirflowFailException",
     "AirflowNotFoundException",
-    "AirflowOptionalProviderFeatureException",
     "AirflowSkipException",
     "AirflowTaskTimeout",
-    "MissingExtraError",
     "TaskDeferralTimeout",
-    "await_answer",
     "conf",
-    "dag_exists",
-    "delete_variable",
-    "execute_within",
-    "gauge",
-    "get_variable",
-    "has_database",
-    "hook_lineage_collector",
-    "require_human_in_the_loop",
-    "require_shared_streams",
-    "sends_lineage",
-    "set_variable",
-    "storage_conn_id",
-    "use_database",
-    "variable_keys",
 ]
 
 

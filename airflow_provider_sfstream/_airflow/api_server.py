@@ -10,16 +10,7 @@ from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_view
 
-__all__ = [
-    "AccessView",
-    "BaseUser",
-    "GetUserDep",
-    "SessionDep",
-    "authorized_connections",
-    "get_auth_manager",
-    "of_team",
-    "requires_access_view",
-]
+__all__ = ["AccessView", "BaseUser", "GetUserDep", "SessionDep", "get_auth_manager", "requires_access_view"]
 
 
 def of_team(team: str | None) -> dict[str, str]:

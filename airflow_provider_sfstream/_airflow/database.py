@@ -16,15 +16,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
-__all__ = [
-    "Connection",
-    "Variable",
-    "connection_teams",
-    "create_session",
-    "dag_teams",
-    "existing_dags",
-    "get_fernet",
-]
+__all__ = ["Connection", "Variable", "create_session", "get_fernet"]
 
 
 def existing_dags(dag_ids: Collection[str], session: Session) -> dict[str, bool]:

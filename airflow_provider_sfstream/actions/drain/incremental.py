@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.actions.drain.results import DrainResult
@@ -15,7 +16,7 @@ from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.actions.drain.arguments import Drain
-    from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome
+    from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome, WindowRequest
     from airflow_provider_sfstream.salesforce.rest.tooling import ManagedEventSubscriptionRecord
     from airflow_provider_sfstream.salesforce.streams import RunIdentity
     from airflow_provider_sfstream.streams.recovery import OnInvalidReplay
@@ -31,41 +32,32 @@ _OF_MANIFEST = (
 
 def drain_new_events(drain: Drain, run: RunIdentity) -> DrainResult:
     """Land and record the new events of a run, from its managed subscription if it names one."""
-    managed = drain.arguments.managed_subscription
-    if managed is None:
-        outcome = _drain_position(drain, run)
-    else:
-        outcome = _drain_managed(drain, ManagedSubscription(managed), run)
-    return _result(outcome, drain)
-
-
-def _drain_position(drain: Drain, run: RunIdentity) -> WindowOutcome:
-    """Land the events after the recorded position, then move it."""
     from airflow_provider_sfstream.replay_windows.incremental import WindowRequest, drain_window
 
     arguments = drain.arguments
+    request = WindowRequest(
+        run=run,
+        limits=arguments.limits,
+        start_from=drain.start_from,
+        on_invalid_replay=arguments.policy or "fail",
+        accept_quiet_aging=arguments.accept_quiet_aging,
+        advance=arguments.advance == "automatic",
+    )
+    if arguments.managed_subscription is not None:
+        return _result(_drain_managed(drain, ManagedSubscription(arguments.managed_subscription), request), drain)
     with drain.hook.get_conn() as client:
-        return drain_window(
-            drain.landed,
-            WindowRequest(
-                run=run,
-                limits=arguments.limits,
-                start_from=drain.start_from,
-                on_invalid_replay=arguments.policy or "fail",
-                accept_quiet_aging=arguments.accept_quiet_aging,
-                advance=arguments.advance == "automatic",
-            ),
-            source=client,
-        )
+        return _result(drain_window(drain.landed, request, source=client), drain)
 
 
-def _drain_managed(drain: Drain, subscription: ManagedSubscription, run: RunIdentity) -> WindowOutcome:
+def _drain_managed(drain: Drain, subscription: ManagedSubscription, request: WindowRequest) -> WindowOutcome:
     """Land and record the events of a managed subscription, then commit them to Salesforce."""
-    from airflow_provider_sfstream.replay_windows.incremental import WindowRequest
     from airflow_provider_sfstream.replay_windows.managed_windows import drain_managed_window, landed_but_uncommitted
     from airflow_provider_sfstream.streams.managed.source import ManagedSource
 
     record = _subscription_record(drain, subscription)
+    # Of a record that cannot be read, Salesforce's default.
+    recovery: OnInvalidReplay = "earliest" if record and record.error_recovery_replay == "EARLIEST" else "latest"
+    policy = drain.arguments.policy or recovery
     client: Any
     with drain.hook.get_conn() as client:
         is_landed = landed_but_uncommitted(drain.landed)
@@ -73,12 +65,7 @@ def _drain_managed(drain: Drain, subscription: ManagedSubscription, run: RunIden
         with closing(managed) as source:
             return drain_managed_window(
                 drain.landed,
-                WindowRequest(
-                    run=run,
-                    limits=drain.arguments.limits,
-                    start_from=StartFrom.COMMITTED,
-                    on_invalid_replay=drain.arguments.policy or _policy_for_lost_position(record),
-                ),
+                replace(request, start_from=StartFrom.COMMITTED, on_invalid_replay=policy),
                 source=source,
                 subscription_id=None if record is None else record.id,
             )
@@ -113,11 +100,6 @@ def _subscription_record(drain: Drain, subscription: ManagedSubscription) -> Man
             before,
         )
     return record
-
-
-def _policy_for_lost_position(record: ManagedEventSubscriptionRecord | None) -> OnInvalidReplay:
-    """Return the policy for a lost position: the record's ``errorRecoveryReplay``, by default that of Salesforce."""
-    return "earliest" if record is not None and record.error_recovery_replay == "EARLIEST" else "latest"
 
 
 def _result(outcome: WindowOutcome, drain: Drain) -> DrainResult:
