@@ -199,7 +199,6 @@ class DrainReplayWindowOperator(DrainOperator):
         return ReplicaOperator
 
     def _drain(self, drain: Drain, context: Context, *, asks: bool = True) -> dict[str, Any]:
-        """Drain the new events, and return the result of the window."""
         run = run_identity(context)
         if self.managed_subscription is None:
             warn_of_other_writers(drain.landed, self, run)
@@ -215,7 +214,6 @@ class DrainReplayWindowOperator(DrainOperator):
         give_up_at: datetime | None = None,
         asks: bool = True,
     ) -> dict[str, Any]:
-        """Drain the run's interval, and return its result."""
         interval = interval_of(context, getattr(self.get_dag(), "timetable", None), datetime.now(UTC))
         drain = open_drain(self, may_be_landed=True)
         if is_backfill(context):

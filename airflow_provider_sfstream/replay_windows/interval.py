@@ -288,7 +288,6 @@ class _IntervalSearch:
                 yield backfill.window(part, source)
 
     def _confirmed_at(self, plan: IntervalPlan, windows: list[ReplayWindow]) -> datetime | None:
-        """Return the moment for which the interval was confirmed to be complete, ``None`` without confirmation."""
         if self.stream.api == "streaming":  # also not if an earlier version recorded coverage
             return None
         return confirmed_until(self.request.interval, plan.missing, coverage(windows, self.landed.breaks()))

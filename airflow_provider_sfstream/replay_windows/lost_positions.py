@@ -161,7 +161,6 @@ def without_position(
 
 
 def _accepted_policy(accepted: Gap) -> RestartFrom:
-    """Return the start that was accepted with a loss."""
     return cast("RestartFrom", _ACCEPTED.match(accepted.reason)[1])  # type: ignore[index]
 
 

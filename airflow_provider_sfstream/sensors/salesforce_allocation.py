@@ -121,7 +121,6 @@ class SalesforceAllocationSensor(RetriedOperator, BaseSensorOperator):
         return PokeReturnValue(state is not None, state)
 
     def _read_and_report(self, hook: SalesforceAllocationHook, context: Context, name: str) -> Allocation:
-        """Return an allocation, and store it as the status of the connection."""
         allocation = hook.get(name)
         report_allocation(self.salesforce_conn_id, context, allocation)
         return allocation

@@ -216,7 +216,6 @@ class DrainArguments(TableJobsOperator):
         require_human_in_the_loop()
 
     def _check_api(self) -> None:
-        """Refuse arguments that the API of the topic does not support."""
         is_streaming = Topic.parse(self.topic, self.api).api == "streaming"
         if is_streaming:
             require_extra("streaming")
@@ -249,7 +248,6 @@ class DrainArguments(TableJobsOperator):
             self._check_interval()
 
     def _check_managed(self, managed_subscription: str) -> None:
-        """Refuse arguments that contradict a managed subscription."""
         one_position = "Salesforce stores one position. Backfills of this DAG still drain intervals"
         for name, value, default, reason in (
             ("start_from", self.start_from, "earliest", "the subscription's defaultReplay determines its start"),
@@ -267,7 +265,6 @@ class DrainArguments(TableJobsOperator):
             ManagedSubscription(managed_subscription)
 
     def _check_interval(self) -> None:
-        """Refuse arguments that do not go with ``mode="interval"``."""
         refused = self.incremental_limits
         if self.max_wait is not None:
             refused.append("max_wait")

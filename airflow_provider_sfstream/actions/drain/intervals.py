@@ -120,7 +120,6 @@ def _event_hours(outcome: IntervalOutcome) -> list[str]:
 
 
 def _log_interval(outcome: IntervalOutcome, stream: Stream) -> None:
-    """Log the windows of an interval, and the spans that are lost."""
     interval, origins = outcome.interval, [window.origin for window in outcome.windows]
     counts = len(origins), origins.count("landed"), origins.count("bus")
     log.info("Interval %s of %s is in %d windows: %d landed before, %d drained for it.", interval, stream, *counts)

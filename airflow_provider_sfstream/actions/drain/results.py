@@ -166,7 +166,6 @@ class DrainResult:
 
 
 def _check_fail_on(arguments: DrainArguments, lost: object, changes: SchemaChanges | None) -> None:
-    """Raise the error of the first finding that ``fail_on`` names."""
     changed = schema_change_error(arguments.topic, changes) if "schema_change" in arguments.fail_on else None
     is_uncertain = isinstance(lost, Mapping) and lost.get("uncertain") is True
     if lost and "gap" in arguments.fail_on and not (is_uncertain and arguments.accept_quiet_aging):
