@@ -17,16 +17,16 @@ import pyarrow as pa
 import pyarrow.compute
 
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
-from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_schema, record_batch
+from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_schema, decoded_rows, record_batch
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
 from airflow_provider_sfstream.tables.job_config import BATCH_BYTES
 from airflow_provider_sfstream.tables.rows.change_decoding import (
     ChangeDecoder,
     DecodedChanges,
+    header_of,
     is_overflow,
     lengths,
-    transaction_keys,
 )
 from airflow_provider_sfstream.tables.rows.event_batches import (
     Batches,
@@ -96,8 +96,8 @@ def change_rows(
 
 
 def transactions(schemas: dict[str, str], first_sequences: tuple[int, ...]) -> Rows:
-    """Return a function for ``mapInArrow`` that yields :data:`TRANSACTION` of landed events of any entity. The key is
-    null if the payload cannot be decoded or has no change event schema.
+    """Return a function for ``mapInArrow`` that yields :data:`TRANSACTION` of landed events of any entity, except those
+    that cannot be decoded or have no change event schema.
 
     :param schemas: Avro schemas by ID.
     :param first_sequences: for each window the ``_sequence`` of its event with ordinal 0.
@@ -106,10 +106,14 @@ def transactions(schemas: dict[str, str], first_sequences: tuple[int, ...]) -> R
     def rows(batches: Batches) -> Batches:
         for batch in batches:
             for schema_id, group in by_value(batch, "schema_id"):
-                reader = _key_decoder(schemas.get(schema_id, ""))
-                keys = transaction_keys(reader, group) if reader else pa.nulls(len(group), pa.string())
-                arrays = [sequences_of(group, first_sequences), keys, group.column("replay_id")]
-                yield pa.RecordBatch.from_arrays(arrays, schema=TRANSACTION)
+                if (decoder := _key_decoder(schemas.get(schema_id, ""))) is None:
+                    continue
+                decoded, failures = decoder.decode_all(group.column("payload").to_pylist())
+                if decoded is not None:
+                    events = group.take(decoded_rows(len(group), failures)) if failures else group
+                    keys = header_of(decoded)["transactionKey"]
+                    arrays = [sequences_of(events, first_sequences), keys, events.column("replay_id")]
+                    yield pa.RecordBatch.from_arrays(arrays, schema=TRANSACTION)
 
     return rows
 

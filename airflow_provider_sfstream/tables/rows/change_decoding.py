@@ -88,7 +88,7 @@ class ChangeDecoder:
 
     def _changes(self, landed: pa.RecordBatch, decoded: DecodedEvents) -> tuple[DecodedChanges, dict[int, str]]:
         """Return the changes, and by row why an event cannot be applied. Changes are correct only if there is none."""
-        header = _header(decoded)
+        header = header_of(decoded)
         types, record_ids = header["changeType"], header["recordIds"]
         operations, reasons = _operations(types, lengths(header["diffFields"]) > 0)
         patches = np.flatnonzero(operations == OPERATIONS.index("patch"))
@@ -131,16 +131,6 @@ class ChangeDecoder:
         return values
 
 
-def transaction_keys(decoder: AvroDecoder, landed: pa.RecordBatch) -> pa.Array:
-    """Return the transaction key of each change event, null if its payload cannot be decoded."""
-    decoded, failures = decoder.decode_all(landed.column("payload").to_pylist())
-    if decoded is None:
-        return pa.nulls(len(landed), pa.string())
-    places = np.full(len(landed), -1)
-    places[decoded_rows(len(landed), failures)] = np.arange(len(landed) - len(failures))
-    return _header(decoded)["transactionKey"].take(pa.array(places, mask=places < 0))
-
-
 def lengths(lists: pa.ListArray) -> npt.NDArray[Any]:
     return pa.compute.list_value_length(lists).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
@@ -158,7 +148,8 @@ def _wrong_ids(record_ids: pa.ListArray) -> dict[int, str]:
     return {int(events[place]): f"{str(ids[int(place)].as_py())[:40]!r} is not a record ID" for place in places}
 
 
-def _header(decoded: DecodedEvents) -> dict[str, pa.Array]:
+def header_of(decoded: DecodedEvents) -> dict[str, pa.Array]:
+    """Return the headers of change events by member."""
     header = decoded.columns[0]
     return {member.name: array for member, array in zip(header.type, header.flatten(), strict=True)}
 

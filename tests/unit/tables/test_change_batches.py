@@ -378,7 +378,5 @@ def test_transactions_of_all_entities(library: str) -> None:
     schemas = {"a": json.dumps(SCHEMA), "c": json.dumps(contact), "e": json.dumps(platform)}
     with decoding_with(library):
         found = [row for each in transactions(schemas, FIRST)(iter([batch])) for row in each.to_pylist()]
-    assert {row["_sequence"]: row["_transaction_key"] for row in found} == {
-        **{1: "key", 2: "two", 3: None, 4: None, 5: None},
-        **{1001: "three", 1002: None, 1003: "key", 1004: None},
-    }
+    keys = {row["_sequence"]: row["_transaction_key"] for row in found}
+    assert keys == {1: "key", 2: "two", 1001: "three", 1003: "key"}
