@@ -21,9 +21,9 @@ from airflow_provider_sfstream.actions.tables.iceberg_catalog import mirror_tabl
 from airflow_provider_sfstream.actions.tables.replica import read_snapshot
 from airflow_provider_sfstream.operators.event_log import EventLogOperator
 from airflow_provider_sfstream.operators.replica import ReplicaOperator
-from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.maintenance.config import MaintenanceConfig
-from airflow_provider_sfstream.tables.maintenance.job import maintain
+from airflow_provider_sfstream.tables.maintenance.job import run as maintain
+from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 from tests.support.change_lake import ChangeLake, change
 from tests.support.landing_files import LandedEvent, encode, land_window
 from tests.support.tasks import context_for, set_connection
@@ -91,8 +91,8 @@ class IcebergLake:
 
     def compact(self) -> None:
         """Run the maintenance job, and then mirror, as its operator does."""
-        config = MaintenanceConfig(output_url=self.output)
-        maintain(ObjectStorageFiles(None), self.output, TableLocation(self.output), config)
+        files = ObjectStorageFiles(None)
+        maintain(EmbeddedEngine(files, files, self.output), MaintenanceConfig(output_url=self.output))
         self.sync()
 
     def sync(self) -> None:

@@ -16,7 +16,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, PositionConflictError
-from airflow_provider_sfstream.tables.delta.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
 from airflow_provider_sfstream.tables.maintenance.config import (
@@ -29,7 +28,7 @@ from airflow_provider_sfstream.tables.replica.delta_sink import HISTORY, version
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
 from airflow_provider_sfstream.tables.rows.event_batches import PARTITIONS
-from airflow_provider_sfstream.tables.runner.engine import JobFiles
+from airflow_provider_sfstream.tables.runner.engine import Engine
 
 log = logging.getLogger(__name__)
 
@@ -47,38 +46,28 @@ _AHEAD = (
 _OTHER_SNAPSHOT = "Another job published a snapshot during this run. The next run publishes the versions of this run."
 
 
-def run(spark: Any, config: MaintenanceConfig) -> MaintenanceMetrics:
-    """Compact and vacuum the tables below ``config.output_url``.
+def run(engine: Engine, config: MaintenanceConfig) -> MaintenanceMetrics:
+    """Compact and vacuum the tables below ``config.output_url``, in this process.
 
-    :param spark: a ``SparkSession``.
     :raises ConfigurationError: if a replica's newest snapshot is invalid or unsupported; nothing was changed.
     """
-    files = HadoopFiles(spark)
-    base, job = files.url(config.output_url), config.job or spark.sparkContext.applicationId
-    metrics = maintain(files, base, files.table_location(base), replace(config, job=job))
-    if config.metrics_url:
-        files.replace_text(files.url(config.metrics_url), json.dumps(asdict(metrics)))
-    return metrics
-
-
-def maintain(files: JobFiles, base: str, location: TableLocation, config: MaintenanceConfig) -> MaintenanceMetrics:
-    """Compact and vacuum the tables below one folder, without Spark.
-
-    :param base: the folder as ``files`` names it, and ``location`` as delta-rs reaches it.
-    :param config: its ``job`` is the name that the snapshot of a replica records.
-    """
     started = time.monotonic()
+    files, base = engine.files, engine.files.url(config.output_url)
     store = SnapshotStore(files, base)
     snapshot = store.current()
     names = [name for name in files.folders(base) if "_delta_log" in files.folders(f"{base}/{name}")]
     replica_tables = {*snapshot.tables, *map(HISTORY.format, snapshot.tables)}
-    maintenance = _Maintenance(names, location, config)
+    job = config.job or engine.application_id
+    maintenance = _Maintenance(names, files.table_location(base), replace(config, job=job))
     for name in names:
         if name not in replica_tables:
             maintenance.maintain_event_table(name)
     maintenance.maintain_replica(store)
-    maintenance.metrics.seconds = round(time.monotonic() - started, 2)
-    return maintenance.metrics
+    metrics = maintenance.metrics
+    metrics.seconds = round(time.monotonic() - started, 2)
+    if config.metrics_url:
+        files.replace_text(files.url(config.metrics_url), json.dumps(asdict(metrics)))
+    return metrics
 
 
 class _Maintenance:

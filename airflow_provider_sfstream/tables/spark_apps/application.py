@@ -34,7 +34,7 @@ def run_application(name: str, kind: type[Config], job: Callable[[Any, Config], 
 
     :param name: name of the job, for example ``event_log``. The line begins with ``event_log metrics:``.
     :param kind: class of the config.
-    :param job: takes the ``SparkSession`` and the config, returns a dataclass.
+    :param job: takes the engine and the config, returns a dataclass.
     :param arguments: of the command line, as :meth:`JobConfig.to_arguments` returns them. The environment has the key
         of hashes.
     :raises ConfigurationError: if the config is invalid. No session was started.
@@ -44,6 +44,8 @@ def run_application(name: str, kind: type[Config], job: Callable[[Any, Config], 
     config = read_config(kind, arguments)
     from pyspark.sql import SparkSession
 
+    from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
+
     spark = SparkSession.builder.appName(f"sfstream-{name.replace('_', '-')}").getOrCreate()
     ui = spark.sparkContext.uiWebUrl
     log.info("Spark application %s has begun; its UI: %s.", spark.sparkContext.applicationId, ui or "none")
@@ -52,7 +54,7 @@ def run_application(name: str, kind: type[Config], job: Callable[[Any, Config], 
             if not is_shipped(spark):
                 spark.sparkContext.addPyFile(str(write_executor_package(folder)))
             with progress(spark):
-                metrics = job(spark, config)
+                metrics = job(SparkEngine(spark), config)
         print(f"{name} metrics: {json.dumps(asdict(metrics))}", flush=True)
     finally:
         spark.stop()

@@ -18,8 +18,7 @@ if not __package__ and (_ROOT / "airflow_provider_sfstream").is_dir():
 
 from airflow_provider_sfstream.tables.event_log.config import EventLogConfig  # noqa: E402
 from airflow_provider_sfstream.tables.event_log.job import run  # noqa: E402
-from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine  # noqa: E402
 from airflow_provider_sfstream.tables.spark_apps.application import run_application  # noqa: E402
 
 if __name__ == "__main__":
-    run_application("event_log", EventLogConfig, lambda spark, config: run(SparkEngine(spark), config), sys.argv[1:])
+    run_application("event_log", EventLogConfig, run, sys.argv[1:])

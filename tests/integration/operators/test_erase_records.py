@@ -36,7 +36,8 @@ from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.maintenance.config import MaintenanceConfig
-from airflow_provider_sfstream.tables.maintenance.job import maintain
+from airflow_provider_sfstream.tables.maintenance.job import run as maintain
+from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 from tests.support.killed import Killed, killed_at
 from tests.support.landing_files import drop_column
 from tests.support.localorg import LocalOrg
@@ -193,7 +194,8 @@ def test_drains_and_tables_accept_new_events_after_an_erasure(lake: Path, source
     assert {row["reason"].partition(":")[0] for row in rows(lake, "_quarantine")} == {"the landed row has no payload"}
     assert not [row for row in rows(lake) if source.person in row["ChangeEventHeader"]["recordIds"]]
     events, base = rows(lake), str(lake / "tables")
-    maintenance = maintain(ObjectStorageFiles(None), base, TableLocation(base), MaintenanceConfig(output_url=base))
+    files = ObjectStorageFiles(None)
+    maintenance = maintain(EmbeddedEngine(files, files, base), MaintenanceConfig(output_url=base))
     assert {table.left for table in maintenance.tables.values()} == {None}
     assert rows(lake) == events
     assert files_with(lake, MARK) == []

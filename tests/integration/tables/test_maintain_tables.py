@@ -15,6 +15,7 @@ from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.maintenance.config import MaintenanceConfig, MaintenanceMetrics
 from airflow_provider_sfstream.tables.maintenance.job import run
 from airflow_provider_sfstream.tables.replica.reader import read_history
+from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
 from tests.integration.tables.test_event_log import ORDER, order
 from tests.support.change_lake import ChangeLake, change
 from tests.support.event_log import Lake
@@ -27,7 +28,7 @@ TABLES = ("Order__e", "_quarantine")
 
 @pytest.fixture
 def maintain(spark: Any) -> Callable[..., MaintenanceMetrics]:
-    return lambda output, **options: run(spark, MaintenanceConfig(output_url=str(output), **options))
+    return lambda output, **options: run(SparkEngine(spark), MaintenanceConfig(output_url=str(output), **options))
 
 
 def test_repeated_windows_change_nothing_after_a_compaction(

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.table import TableFeatures, TableOptimizer
 
+from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.delta.delta_table import TableFile
 from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter
@@ -23,12 +24,14 @@ from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
 from airflow_provider_sfstream.tables.maintenance import job
 from airflow_provider_sfstream.tables.maintenance.config import MaintenanceConfig, MaintenanceMetrics
-from airflow_provider_sfstream.tables.maintenance.job import maintain
+from airflow_provider_sfstream.tables.maintenance.job import run
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
+from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 from tests.support.killed import Killed, killed_at
 from tests.support.old_files import make_older
 
+FILES = ObjectStorageFiles(None)
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
 EVENTS = pa.schema([("_replay_id", pa.binary()), ("_topic", pa.string()), ("window_id", pa.string())])
 QUARANTINE = pa.schema([("window_id", pa.string()), ("payload", pa.binary()), ("reason", pa.string())])
@@ -37,37 +40,12 @@ SAFE = [(SnapshotStore, "publish"), (TableOptimizer, "compact"), (DeltaTable, "v
 STEPS = [*SAFE, (DeltaTable, "create_checkpoint"), (DeltaTable, "cleanup_metadata")]
 
 
-class FolderFiles:
-    """Storage of the job in a local folder."""
-
-    def read_text(self, url: str) -> str:
-        return Path(url).read_text()
-
-    def file_names(self, url: str) -> list[str]:
-        return [path.name for path in Path(url).iterdir()] if Path(url).is_dir() else []
-
-    def folders(self, url: str) -> list[str]:
-        return sorted(path.name for path in Path(url).iterdir() if path.is_dir()) if Path(url).is_dir() else []
-
-    def create_text(self, url: str, text: str) -> None:
-        Path(url).parent.mkdir(parents=True, exist_ok=True)
-        with Path(url).open("x") as file:
-            file.write(text)
-
-    def replace_text(self, url: str, text: str) -> None:
-        Path(url).parent.mkdir(parents=True, exist_ok=True)
-        Path(url).write_text(text)
-
-    def delete(self, url: str) -> None:
-        Path(url).unlink()
-
-
 class Tables:
     """Tables below one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.base = folder, str(folder)
-        self.store = SnapshotStore(FolderFiles(), self.base)
+        self.store = SnapshotStore(FILES, self.base)
 
     def log(self, name: str, job: str = "a job") -> TableVersions:
         return TableVersions(TableLocation(f"{self.base}/{name}"), job, cuts_log=name.endswith("__e"))
@@ -100,7 +78,7 @@ class Tables:
 
     def maintain(self, **options: Any) -> MaintenanceMetrics:
         given = MaintenanceConfig(output_url=self.base, **{"job": "the upkeep", **options})
-        return maintain(FolderFiles(), self.base, TableLocation(self.base), given)
+        return run(EmbeddedEngine(FILES, FILES, self.folder), given)
 
     def rows(self, name: str, version: int | None = None) -> list[dict[str, Any]]:
         rows = DeltaTable(f"{self.base}/{name}", version).to_pyarrow_table().to_pylist()

@@ -19,12 +19,12 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, LandingErro
 from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperator
 from airflow_provider_sfstream.salesforce.identifiers import to_18
 from airflow_provider_sfstream.tables.changes import table_changes
-from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
 from airflow_provider_sfstream.tables.event_log.job import run as run_event_log
 from airflow_provider_sfstream.tables.maintenance.config import MaintenanceConfig
-from airflow_provider_sfstream.tables.maintenance.job import maintain
+from airflow_provider_sfstream.tables.maintenance.job import run as maintain
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
+from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 from sfstream_localorg.records.fields import Field
 from tests.support.change_lake import WIDGET, ChangeLake, change
 from tests.support.engines import embedded
@@ -89,7 +89,8 @@ def in_order(rows: Iterable[Row]) -> list[str]:
 
 
 def compact(output: str) -> None:
-    maintain(ObjectStorageFiles(None), output, TableLocation(output), MaintenanceConfig(output_url=output))
+    files = ObjectStorageFiles(None)
+    maintain(EmbeddedEngine(files, files, output), MaintenanceConfig(output_url=output))
 
 
 def run_consumers(

@@ -79,7 +79,6 @@ import pathlib, sys, time
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
 from airflow_provider_sfstream.tables.event_log.job import run
-from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
 from airflow_provider_sfstream.tables.spark_apps.application import run_application
 
 
@@ -89,7 +88,7 @@ def halt(self, *arguments):
 
 
 DeltaTableLog.commit = halt
-run_application("event_log", EventLogConfig, lambda spark, config: run(SparkEngine(spark), config), sys.argv[2:])
+run_application("event_log", EventLogConfig, run, sys.argv[2:])
 """
 """Event log application that stops after it has written its files and before its commit."""
 
