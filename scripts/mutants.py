@@ -71,7 +71,7 @@ def choose() -> list[dict[str, Any]]:
             mutant = {"file": str(one.module_path), "change": one.operator_name, "number": one.occurrence}
             if not any(name in one.operator_name for name in LEFT_OUT):
                 places.setdefault((str(one.module_path), one.start_pos), []).append(mutant)
-        chosen = [chance.choice(places[place]) for place in chance.sample(sorted(places), 2 * EACH)]
+        chosen = [chance.choice(places[place]) for place in chance.sample(sorted(places), min(2 * EACH, len(places)))]
         described = [{"room": room, **mutant, "line": changed_line(*mutated(ROOT, mutant))} for mutant in chosen]
         sample += [mutant for mutant in described if not NOTHING.search(mutant["line"])][:EACH]
     return sample
