@@ -43,7 +43,11 @@ ROOMS = {
     "replay_windows": ["tests/unit/replay_windows", "tests/integration/replay_windows"],
     "replay_stores": ["tests/unit/replay_stores", "tests/integration/replay_stores/test_replay_store_contract.py"],
     "landing": ["tests/unit/landing", "tests/integration/landing/test_landing_contract.py"],
-    "erasure": ["tests/unit/erasure", "tests/integration/operators/test_erase_records.py"],
+    "erasure": [
+        "tests/unit/erasure",
+        "tests/integration/operators/test_erase_records.py",
+        "tests/integration/operators/test_erase_from_replicas.py",
+    ],
     "streams": ["tests/unit/streams"],
     "monitoring": ["tests/unit/monitoring"],
     "privacy": ["tests/unit/privacy"],
