@@ -1,5 +1,6 @@
 """Index of backfill windows by day: files named after the times of a window, in the folder of its last day.
 
+The index of the chain cannot have them: no live window names one, and concurrent runs land them.
 An entry is written before the manifest of its window, so that every manifest has an entry. A search reads the manifest
 of each window that it returns: an entry alone is no window. Manifests of earlier versions of this package have no
 entries. A search that finds no mark of a complete index reads all manifests once, writes their entries, then the mark.

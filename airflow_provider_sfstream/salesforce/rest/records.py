@@ -1,4 +1,7 @@
-"""Client for complete current records of an org: REST API or Bulk API 2.0, with simple-salesforce."""
+"""Client for complete current records of an org: REST API or Bulk API 2.0, with simple-salesforce.
+
+Its client is a part of the hook's interface, as in Airflow's own hook. Calls that need no extra use ``RestClient``.
+"""
 
 from __future__ import annotations
 
