@@ -19,13 +19,12 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, ReplayStore
 from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
 from airflow_provider_sfstream.replay_stores.kinds import PositionStoreKind
-from airflow_provider_sfstream.salesforce.streams import Stream
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
 from airflow_provider_sfstream.salesforce.topics import Api, Topic
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.replay_stores.base import ReplayStore
     from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
-    from airflow_provider_sfstream.salesforce.streams import ReplayWindow
 
 log = logging.getLogger(__name__)
 

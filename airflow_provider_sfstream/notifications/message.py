@@ -8,15 +8,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
+
+from airflow.sdk import Context
 
 from airflow_provider_sfstream.actions.failures import LABELS, guide, report_of_error, subject_of
 from airflow_provider_sfstream.hooks.replay_store import open_status_store
 from airflow_provider_sfstream.monitoring.known_status import ReportedStatus
 from airflow_provider_sfstream.redaction import redacted
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 log = logging.getLogger(__name__)
 

@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseHook, BaseNotifier
+from airflow.sdk import BaseHook, BaseNotifier, Connection, Context
 from asgiref.sync import sync_to_async
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, NotificationError
 from airflow_provider_sfstream.redaction import quoted, remember_secrets
 
 if TYPE_CHECKING:
-    from airflow.sdk import Connection, Context
-
     from airflow_provider_sfstream.notifications.message import StreamMessage
 
 TIMEOUT = 10.0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import AssetAlias
+from airflow.sdk import AssetAlias, Context
 
 from airflow_provider_sfstream.actions.arguments import is_template
 from airflow_provider_sfstream.actions.failures import airflow_errors
@@ -18,7 +18,6 @@ from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.monitoring.pages import task_url
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
     from pydantic import JsonValue
 
     from airflow_provider_sfstream.replay_windows.lost_positions import RestartFrom

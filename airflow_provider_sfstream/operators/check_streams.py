@@ -8,7 +8,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, Context
 
 from airflow_provider_sfstream._airflow import dag_exists
 from airflow_provider_sfstream.actions.failures import airflow_errors
@@ -17,8 +17,6 @@ from airflow_provider_sfstream.monitoring.health import HealthLimits, findings_o
 from airflow_provider_sfstream.monitoring.known_status import ReportedStatus
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from airflow_provider_sfstream.monitoring.status import Status
 
 _DAY = timedelta(hours=24)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import XComArg
+from airflow.sdk import Context, XComArg
 
 from airflow_provider_sfstream.actions.arguments import urls_of
 from airflow_provider_sfstream.actions.failures import airflow_errors
@@ -17,9 +17,6 @@ from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.salesforce.streams import RunIdentity
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 
 class EraseRecordsOperator(RetriedOperator):

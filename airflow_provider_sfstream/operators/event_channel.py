@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from airflow.sdk import Context
 
 from airflow_provider_sfstream.actions.arguments import is_template
 from airflow_provider_sfstream.actions.failures import airflow_errors
@@ -12,9 +14,6 @@ from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.event_channel import EventChannelHook, check_confirmed
 from airflow_provider_sfstream.salesforce.rest.event_channels import channel_name, members_of
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 
 class SalesforceEventChannelOperator(RetriedOperator):

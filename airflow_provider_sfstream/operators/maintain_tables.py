@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from airflow.sdk import Context
 
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.tables.spark_job import SparkJobOperator
@@ -15,9 +17,6 @@ from airflow_provider_sfstream.tables.maintenance.config import (
     TARGET_FILE_BYTES,
     MaintenanceConfig,
 )
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 
 class MaintainTablesOperator(SparkJobOperator):

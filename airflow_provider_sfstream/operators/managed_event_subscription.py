@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from airflow.sdk import Context
 
 from airflow_provider_sfstream.actions.arguments import is_template
 from airflow_provider_sfstream.actions.failures import airflow_errors
@@ -17,9 +19,6 @@ from airflow_provider_sfstream.hooks.managed_event_subscription import (
 )
 from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.topics import Topic
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 REPLAY_PRESETS = ("LATEST", "EARLIEST")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from airflow.sdk import Context
 
 from airflow_provider_sfstream.actions.arguments import urls_of
 from airflow_provider_sfstream.actions.failures import airflow_errors
@@ -13,9 +15,6 @@ from airflow_provider_sfstream.actions.stream_maintenance import prune_windows
 from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.arguments import check_positive
 from airflow_provider_sfstream.salesforce.topics import check_age
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 
 class PruneReplayWindowsOperator(LandedStreamOperator):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from airflow.sdk import Context
 
 from airflow_provider_sfstream.actions.arguments import is_template
 from airflow_provider_sfstream.actions.failures import airflow_errors
@@ -14,9 +16,6 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopi
 from airflow_provider_sfstream.extras import require_extra
 from airflow_provider_sfstream.hooks.salesforce_allocations import PUBLISHED_EVENTS, AllocationReserve
 from airflow_provider_sfstream.salesforce.topics import Topic
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 _OUTCOMES = ("fail", "publish_again", "skip")
 

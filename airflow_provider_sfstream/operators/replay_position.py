@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, Context
 
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.retries import RetriedOperator
@@ -22,9 +22,6 @@ from airflow_provider_sfstream.replay_stores.kinds import (
     ReplayStoreKind,
 )
 from airflow_provider_sfstream.salesforce.streams import Stream
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 
 class CommitReplayPositionOperator(RetriedOperator):

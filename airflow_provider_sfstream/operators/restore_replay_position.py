@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from airflow.sdk import Context
 
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator, open_landed_stream
 from airflow_provider_sfstream.actions.stream_maintenance import restore_position
 from airflow_provider_sfstream.actions.task_runs import run_identity
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 
 class RestoreReplayPositionOperator(LandedStreamOperator):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, Context
 
 from airflow_provider_sfstream.actions.arguments import DEFAULT_SUBSCRIPTION, is_template
 from airflow_provider_sfstream.actions.failures import airflow_errors
@@ -16,9 +16,6 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreHook
 from airflow_provider_sfstream.replay_stores.kinds import REPLAY_STORES, ReplayStoreKind
 from airflow_provider_sfstream.salesforce.topics import Topic
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 
 class SalesforcePreflightOperator(BaseOperator):

@@ -18,11 +18,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.publishing.ledger import AcceptedEvent
-from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
+from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT, EventBatch
 from airflow_provider_sfstream.streams.end_of_stream import TipProbe
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.salesforce.events import EventBatch
     from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 
 log = logging.getLogger(__name__)

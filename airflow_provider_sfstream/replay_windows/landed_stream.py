@@ -30,7 +30,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.exceptions import LandingLostError, ReplayStoreLostError
-from airflow_provider_sfstream.replay_windows.recorded_positions import RecordedPositions
+from airflow_provider_sfstream.replay_windows.recorded_positions import RecordedPosition, RecordedPositions
 from airflow_provider_sfstream.salesforce.streams import (
     Gap,
     ReplayWindow,
@@ -44,7 +44,6 @@ from airflow_provider_sfstream.salesforce.topics import SHORT_RETENTION, retenti
 if TYPE_CHECKING:
     from airflow_provider_sfstream.landing.manifest import Manifest
     from airflow_provider_sfstream.replay_stores.base import Position
-    from airflow_provider_sfstream.replay_windows.recorded_positions import RecordedPosition
 
 log = logging.getLogger(__name__)
 

@@ -27,14 +27,13 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.exceptions import LandingError, ManifestError, PositionConflictError
 from airflow_provider_sfstream.landing.replaced_files import StoredDocument
-from airflow_provider_sfstream.replay_stores.base import conflict_message
+from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore, conflict_message
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
     from airflow_provider_sfstream.landing.location import Landing
     from airflow_provider_sfstream.landing.manifest import Manifest
-    from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore
 
 log = logging.getLogger(__name__)
 

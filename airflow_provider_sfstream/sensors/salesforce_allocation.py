@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 
 from airflow_provider_sfstream._airflow import conf
 from airflow_provider_sfstream.actions.failures import airflow_errors, soft_failing
@@ -16,16 +16,12 @@ from airflow_provider_sfstream.actions.status import report_allocation
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.salesforce_allocations import (
     DELIVERED_EVENTS,
+    Allocation,
     Reserve,
     SalesforceAllocationHook,
     enough,
     log_delivered,
 )
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from airflow_provider_sfstream.hooks.salesforce_allocations import Allocation
 
 
 class SalesforceAllocationSensor(RetriedOperator, BaseSensorOperator):

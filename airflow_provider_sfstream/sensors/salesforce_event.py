@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 
 from airflow_provider_sfstream._airflow import conf
 from airflow_provider_sfstream.actions.arguments import (
@@ -34,8 +34,6 @@ from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.salesforce.topics import Topic
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from airflow_provider_sfstream.hooks.event_topics import EventHook
     from airflow_provider_sfstream.streams.watch.conditions import WakeUp
 

@@ -30,11 +30,10 @@ from airflow_provider_sfstream.salesforce.events import StartFrom, described
 from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION, retention_by_kind
-from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpReason, payload
+from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason, payload
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.hooks.event_topics import EventHook
-    from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Asset, AssetAlias
+from airflow.sdk import Asset, AssetAlias, Context
 
 from airflow_provider_sfstream.actions.arguments import is_template
 from airflow_provider_sfstream.actions.task_runs import run_identity
@@ -22,8 +22,6 @@ from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
 from airflow_provider_sfstream.streams.drain.limits import StopReason
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from airflow_provider_sfstream.actions.landed_stream import LandedStreamNames, LandedStreamOperator
 
 _COMMON_KEYS = ("asset_uri", "event_count", "event_hours", "schema_changes")

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, BaseOperator
+from airflow.sdk import DAG, BaseOperator, Context
 
 from airflow_provider_sfstream._airflow import AirflowSkipException, execute_within
 from airflow_provider_sfstream.actions.arguments import is_template
@@ -16,8 +16,6 @@ from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
 from airflow_provider_sfstream.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from airflow_provider_sfstream.actions.tables.embedded_job import EmbeddedWindowsOperator
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream._airflow import AirflowTaskTimeout
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT, StartFrom, described
-from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions, error_from_payload, payload
+from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpConditions, error_from_payload, payload
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.actions.drain.arguments import Drain
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.replay_stores.base import Position
     from airflow_provider_sfstream.salesforce.streams import RunIdentity
     from airflow_provider_sfstream.streams.drain.result import ConfirmedEnd
-    from airflow_provider_sfstream.streams.watch.conditions import WakeUp
     from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 
 log = logging.getLogger(__name__)
