@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from airflow_provider_sfstream._airflow import storage_conn_id
 from airflow_provider_sfstream.actions.storage import storage_path
 from airflow_provider_sfstream.exceptions import LandingError
 from airflow_provider_sfstream.extras import require_extra
+from airflow_provider_sfstream.landing.storage import is_local, replace_file, write_once
 
 if TYPE_CHECKING:
     from airflow.sdk import ObjectStoragePath
@@ -50,15 +52,11 @@ class ObjectStorageFiles:
 
     def replace_text(self, url: str, text: str) -> None:
         """Write a UTF-8 file, so that a reader sees the old or the new one, never half of one."""
-        from airflow_provider_sfstream.landing.storage import replace_file
-
         path = self._path(url)
         replace_file(path.fs, path.path, text.encode())
 
     def create_text(self, url: str, text: str) -> None:
         """Write a UTF-8 file, or raise ``FileExistsError``; of several jobs at once, one writes it."""
-        from airflow_provider_sfstream.landing.storage import write_once
-
         path = self._path(url)
         if not write_once(path.fs, path.path, text.encode()):
             raise FileExistsError(url)
@@ -83,7 +81,6 @@ class ObjectStorageFiles:
         Without a connection, and on other storage, delta-rs uses those of the worker's environment.
         """
         require_extra("tables")
-        from airflow_provider_sfstream.landing.storage import is_local
         from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 
         path = self._path(url)
@@ -115,7 +112,6 @@ def _s3_options(path: Any) -> dict[str, str]:
     """Return the storage options of a path, in the form that ``storage_options`` derives from Hadoop's settings."""
     from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook
 
-    from airflow_provider_sfstream._airflow import storage_conn_id
     from airflow_provider_sfstream.tables.delta.table_location import storage_options
 
     hook: Any = AwsGenericHook(aws_conn_id=storage_conn_id(path), client_type="s3")
@@ -148,8 +144,6 @@ def _azure_options(path: Any) -> dict[str, str]:
 
 def _google_options(path: Any) -> dict[str, str]:
     from airflow.sdk import BaseHook
-
-    from airflow_provider_sfstream._airflow import storage_conn_id
 
     conn_id = storage_conn_id(path)
     extra = BaseHook.get_connection(conn_id).extra_dejson if conn_id else {}

@@ -9,7 +9,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from airflow_provider_sfstream._airflow import storage_conn_id
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.landing.storage import never_remember_listings
+from airflow_provider_sfstream.landing.storage import is_local, never_remember_listings
 from airflow_provider_sfstream.redaction import has_credentials
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ def open_folder(name: str, url: str, conn_id: str | None) -> Landing:
     :raises ConfigurationError: if the URL is empty or contains a credential, or no filesystem serves it.
     """
     from airflow_provider_sfstream.landing.location import Landing
-    from airflow_provider_sfstream.landing.storage import is_local
 
     content = "windows" if name == "landing" else name
     if not isinstance(url, str) or not url.strip():

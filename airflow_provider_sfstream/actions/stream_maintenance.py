@@ -19,6 +19,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, ReplayStore
 from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
 from airflow_provider_sfstream.replay_stores.kinds import PositionStoreKind
+from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text, replay_id_to_integer
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
 from airflow_provider_sfstream.salesforce.topics import Api, Topic
 
@@ -45,8 +46,6 @@ def reset_position(names: RecordedStream, replay_id: str | None, *, reason: str,
 
     :raises ConfigurationError: if an argument cannot be used, or ``reason`` is empty. Nothing was moved.
     """
-    from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text, replay_id_to_integer
-
     topic = Topic.parse(names.topic, names.api)
     to = None if replay_id is None else replay_id_from_text(replay_id)
     if to is not None and topic.api == "streaming":

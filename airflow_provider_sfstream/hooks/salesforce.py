@@ -15,14 +15,13 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, IdentityErr
 from airflow_provider_sfstream.redaction import redacted, without_user_info
 from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION, api_version_retirement
 from airflow_provider_sfstream.salesforce.identifiers import to_18
-from airflow_provider_sfstream.salesforce.network.settings import TIMERS, Timers
+from airflow_provider_sfstream.salesforce.network.settings import TIMERS, NetworkSettings, Timers
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from airflow_provider_sfstream.salesforce.auth.credentials import Credentials
     from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
-    from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
     from airflow_provider_sfstream.salesforce.rest.tooling import ToolingRecordsClient
 
 T = TypeVar("T")
@@ -69,7 +68,6 @@ class SalesforceSettings:
         """Return the settings of ``connection``, whose Extra is ``extra``. An empty field counts as absent. Nothing is
         contacted."""
         from airflow_provider_sfstream.salesforce.auth.credentials import credentials_from
-        from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 
         try:
             allow_insecure = _boolean("allow_insecure", _field(extra, "allow_insecure"))

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink
 
+from airflow_provider_sfstream._airflow import AirflowNotFoundException
 from airflow_provider_sfstream.monitoring.pages import stream_url, task_url
 from airflow_provider_sfstream.redaction import has_credentials
 
@@ -110,8 +111,6 @@ def show_now(link: BaseOperatorLink, operator: BaseOperator, task_instance: Any)
 
 def _extra_of(conn_id: str) -> dict[str, Any]:
     from airflow.sdk import Connection
-
-    from airflow_provider_sfstream._airflow import AirflowNotFoundException
 
     try:
         extra: dict[str, Any] = Connection.get(conn_id).extra_dejson

@@ -13,8 +13,10 @@ from airflow.sdk import BaseOperator, Context
 from airflow_provider_sfstream._airflow import dag_exists
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.exceptions import ConfigurationError, UnhealthyStreamsError
+from airflow_provider_sfstream.hooks.replay_store import open_status_store
 from airflow_provider_sfstream.monitoring.health import HealthLimits, findings_of
 from airflow_provider_sfstream.monitoring.known_status import ReportedStatus
+from airflow_provider_sfstream.monitoring.metrics import emit_metrics
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.monitoring.status import Status
@@ -75,9 +77,6 @@ SalesforceStreamNotifier`. The metrics of every status are emitted in each run, 
 
     def execute(self, context: Context) -> int:
         """Check every status once; return the number of subjects."""
-        from airflow_provider_sfstream.hooks.replay_store import open_status_store
-        from airflow_provider_sfstream.monitoring.metrics import emit_metrics
-
         limits = HealthLimits(
             self.min_headroom, self.max_contact_age, self.max_gap_age, self.max_unclean_age, self.min_allocation
         )

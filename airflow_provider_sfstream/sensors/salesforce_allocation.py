@@ -22,6 +22,7 @@ from airflow_provider_sfstream.hooks.salesforce_allocations import (
     enough,
     log_delivered,
 )
+from airflow_provider_sfstream.streams.watch.conditions import error_from_payload
 
 
 class SalesforceAllocationSensor(RetriedOperator, BaseSensorOperator):
@@ -97,8 +98,6 @@ class SalesforceAllocationSensor(RetriedOperator, BaseSensorOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Return the remaining amount, or raise the error that ended the wait."""
-        from airflow_provider_sfstream.streams.watch.conditions import error_from_payload
-
         with airflow_errors(self):
             error = error_from_payload(event)
             if error is not None:

@@ -32,6 +32,7 @@ from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.salesforce.topics import Topic
+from airflow_provider_sfstream.streams.watch.conditions import payload
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.hooks.event_topics import EventHook
@@ -164,8 +165,6 @@ class SalesforceEventSensor(RetriedOperator, BaseSensorOperator):
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Count the events once, for some seconds. After a transient fault the next poke counts them again."""
-        from airflow_provider_sfstream.streams.watch.conditions import payload
-
         with airflow_errors(self):
             topic = self._checked_topic()
             try:
