@@ -89,7 +89,7 @@ def _change(shape: random.Random, record_id: str, sequence: int, columns: dict[s
         "_replay_id": sequence.to_bytes(8, "big"),
         "_commit_time": START + timedelta(seconds=sequence),
         "_transaction_key": f"transaction {sequence // 3}",
-    } | {name: random_value(columns[name], shape) for name in chosen}
+    } | {name: random_value(columns[name], shape) for name in sorted(chosen)}
 
 
 def set_words(chosen: Iterable[str], columns: dict[str, ColumnType]) -> list[int]:

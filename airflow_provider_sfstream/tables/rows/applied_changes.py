@@ -49,9 +49,9 @@ class AppliedChanges:
         # Compare each change separately: commit times need not be in order.
         is_fetched = self._numbers("_commit_time") < _numbers(base["_refreshed_at"])[records]
         if deletes == "hard":
-            deleted = unseen & delete & ~is_fetched
-            deletes_before = np.cumsum(deleted) - deleted
-            is_fetched &= deletes_before == deletes_before[starts][records]
+            ends = unseen & (delete | is_true(base["_deleted"])[records]) & ~is_fetched
+            ends_before = np.cumsum(ends) - ends
+            is_fetched &= ends_before == ends_before[starts][records]
         applies = unseen & ~is_fetched
         gaps = np.where(applies & self._has("gap"), places, len(places))
         applied = np.flatnonzero(is_base | (applies & (places <= np.minimum.reduceat(gaps, starts)[records])))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from airflow_provider_sfstream.tables.rows.applied_changes import AppliedChanges
@@ -45,3 +47,16 @@ def test_changes_of_a_record_that_was_fetched_later_only_count_as_seen() -> None
     applied = AppliedChanges(base, batch_of([change(3, "patch", [1], Name="old")], CHANGE_ENVELOPE | FEW), "soft")
     (row,) = applied.rows().to_pylist()
     assert (row["Name"], row["_sequence"]) == ("former", 3)
+
+
+def test_a_fetch_of_a_deleted_row_hides_no_change_after_the_one_that_creates_the_record_again() -> None:
+    base = FORMER | {"_deleted": True, "_refreshed_at": START + timedelta(minutes=2)}
+    changes = [
+        change(1, "patch", [1], Name="before the fetch"),
+        change(2, "patch", [4], Number1__c=8, _commit_time=START + timedelta(minutes=3)),
+        change(3, "patch", [1], Name="of a slow clock"),
+    ]
+    applied = AppliedChanges(batch_of([base], TABLE_ENVELOPE | FEW), batch_of(changes, CHANGE_ENVELOPE | FEW), "hard")
+    *_, row = applied.rows().to_pylist()
+    assert (row["Name"], row["Number1__c"], row["_deleted"], row["_sequence"]) == ("of a slow clock", 8, False, 3)
+    assert row["_dirty_reason"] == "unknown_record"
