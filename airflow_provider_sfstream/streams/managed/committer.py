@@ -213,7 +213,7 @@ class Committer:
 
         Return whether Salesforce is known to continue after it.
         """
-        redelivery, named = self._delivered.begin(replay_id, self._is_landed), None
+        redelivery, is_past = self._delivered.begin(replay_id, self._is_landed), False
         if redelivery.is_over:  # the redelivered events are unknown: every event up to ``replay_id`` counts as one
             redelivery = Redelivery(replay_id)
         for response in self._stream.responses(_COMMIT_READ, _POLL, self.position):
@@ -225,13 +225,15 @@ class Committer:
                 )
             if response is None:
                 continue
+            # A stream that still seeks may name a position before ``replay_id``, and one that moved back begins there.
             named = response.replay_ids[0] if len(response) else response.latest_replay_id
-            if response.confirms_position or (len(response) and self._is_redelivered(response, redelivery)):
+            is_past = not is_later(replay_id, named) and replay_id not in response.replay_ids
+            if len(response) and self._is_redelivered(response, redelivery):
                 break
+            if response.confirms_position and (is_past or self._delivered.first is None):
+                break  # else the events that were yielded are still to come
             self._stream.allow(len(response))
         self._stream.stop_fetching()
-        # A stream that still seeks may name a position before ``replay_id``, and one that moved back begins there.
-        is_past = named is not None and not is_later(replay_id, named)
         return self._commit_redelivered(replay_id, redelivery, deadline, is_past=is_past)
 
     def _is_redelivered(self, response: EventBatch, redelivery: Redelivery) -> bool:

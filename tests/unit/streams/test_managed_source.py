@@ -667,6 +667,23 @@ class TestCommit:
         assert source.commit(rid(3))
         assert salesforce.committed == 3
 
+    @pytest.mark.parametrize("script", [[SEEKS, 3], [1, SEEKS, 2]])
+    def test_commit_reads_on_while_salesforce_seeks_the_yielded_events(self, script: list[Step]) -> None:
+        salesforce = scripted(3, [3, fault()], script)
+        source = source_on(salesforce)
+        events_of(responses(source, COMMITTED), ServiceUnavailableError)
+        assert source.commit(rid(3))
+        assert salesforce.committed == 3
+
+    def test_commit_is_not_reported_if_its_event_is_delivered_first(self) -> None:
+        """Another client committed the yielded events before it."""
+        salesforce = scripted(3, [3, fault()], [1])
+        source = source_on(salesforce)
+        events_of(responses(source, COMMITTED), ServiceUnavailableError)
+        salesforce.committed = 2
+        assert not source.commit(rid(3))
+        assert salesforce.log == []
+
     def test_commit_is_refused_if_the_position_moved(self) -> None:
         salesforce = scripted(3, [3, fault()], [1, CAUGHT_UP])
         source = source_on(salesforce)
