@@ -44,6 +44,7 @@ _ARGUMENT = "allocation_reserve"
 class Allocation:
     """An allocation of the org, as counted by Salesforce.
 
+    :param name: as in ``/limits``, for example ``DailyApiRequests``.
     :param most: the org's maximum for the day, hour or month that the name states.
     :param remaining: the amount that remains now; below zero if more was used than the maximum.
     """
@@ -58,7 +59,10 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Reserve:
-    """The part of an allocation that must remain: a whole number of events or requests, or a share of the maximum."""
+    """The part of an allocation that must remain.
+
+    :param value: a number of events or requests (``int``), or a share of the maximum (``float`` from 0.0 to 1.0).
+    """
 
     value: int | float
 

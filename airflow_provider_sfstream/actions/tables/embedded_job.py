@@ -40,7 +40,7 @@ class EmbeddedJobOperator(TableJobOperator):
     """Name of the operator that accepts more events."""
 
     def run_on(self, engine: EmbeddedEngine, config: JobConfig) -> Any:
-        """Run the function of the job, and return its metrics, a dataclass."""
+        """Run the function of the job, in its folder of ``tables``, and return its metrics, a dataclass."""
         return import_module(f"airflow_provider_sfstream.tables.{self.job}.job").run(engine, config)
 
     def run_on_engine(self, context: Context, config: JobConfig) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class TableJobOperator(RetriedOperator):
 
     template_fields: Sequence[str] = ("output_url", "output_conn_id", "catalog_conn_id", "catalog_namespace")
     job = ""
-    """Name of the job, of its folder in ``tables``, and of its Spark application."""
+    """Name of the job, and of its Spark application."""
     metrics: dict[str, Any] | None = None
     """Metrics of the job of this run, ``None`` before its end."""
     data_loss: str | None = None
