@@ -93,6 +93,7 @@ class _Search:
         deadline = time.monotonic() + seconds
         with closing(self.client.subscribe(self.topic, self.position, idle_timeout=_POLL_SECONDS)) as responses:
             for response in responses:
+                self.end.reopen(None)
                 if response is None:
                     self.end.read_available()
                 elif len(response):

@@ -11,6 +11,7 @@ from airflow_provider_sfstream.exceptions import ReplayIdLostError
 from airflow_provider_sfstream.publishing import evidence
 from airflow_provider_sfstream.publishing.evidence import find_published
 from airflow_provider_sfstream.publishing.ledger import AcceptedEvent
+from airflow_provider_sfstream.streams import end_of_stream
 from tests.support.clients import pubsub_client
 from tests.support.localorg import wait_until
 from tests.support.shared_org import SharedOrg, org, shared_org
@@ -61,6 +62,24 @@ def test_event_that_salesforce_still_seeks_is_not_proven_absent(
         result = find_published(client, org.topic, trail, {event.correlation_key}, latest_arrival=2.0)
         published.result()
     assert not result.others_are_absent
+
+
+def test_failed_second_subscription_is_opened_again(org: SharedOrg, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(end_of_stream, "_REOPEN_SECONDS", 0.1)
+    monkeypatch.setattr(evidence, "CONFIRM_TIMEOUT", 10.0)
+    org.knobs(keepalive_seconds=0.3)
+    trail = accepted(org, 2)
+
+    with pubsub_client(org) as client, ThreadPoolExecutor(1) as executor:
+
+        def fail_the_second_subscription() -> None:
+            wait_until(lambda: org.delivered == 1, what="the event of the trail")
+            org.fault("fail_calls", rpc="Subscribe", code="service.unavailable", status="UNAVAILABLE")
+
+        failed = executor.submit(fail_the_second_subscription)
+        result = find_published(client, org.topic, trail, {ANOTHER}, latest_arrival=2.0)
+        failed.result()
+    assert result.others_are_absent
 
 
 def test_trail_of_one_event_does_not_prove_absence(org: SharedOrg) -> None:
