@@ -112,6 +112,7 @@ class Committer:
     def __init__(self, stream: ExclusiveStream, delivered: DeliveredEvents, is_landed: IsLanded | None) -> None:
         self._stream, self._delivered, self._is_landed = stream, delivered, is_landed
         self._clock = stream.clock
+        self._sent: bytes | None = None
 
     @property
     def position(self) -> bytes | None:
@@ -157,6 +158,7 @@ class Committer:
 
     def _commit_once(self, replay_id: bytes, comparison: Comparison | None, *, deadline: float, timeout: float) -> bool:
         if self._stream.has_delivered(replay_id) and self._stream.open_stream is not None:
+            self._sent = replay_id
             # Half of the time remains for a new stream, whose first event shows whether the commit was carried out.
             self._stream.commit(replay_id, (deadline + self._clock()) / 2)
         elif comparison is not None and comparison.differs:
@@ -250,9 +252,11 @@ class Committer:
             return redelivery.is_over or is_past
         if redelivery.last is not None and self._delivered.first is not None:
             raise self._moved_error(redelivery)
-        if is_past:
+        # Without a commit, the stream may also begin there because Salesforce has no position of the subscription.
+        is_carried_out = is_past and self._sent == replay_id
+        if is_carried_out:
             log.info("%s: Salesforce is already past replay ID %s.", self._stream.name, replay_id.hex())
-        return is_past
+        return is_carried_out
 
     def _moved_error(self, redelivery: Redelivery) -> SubscriptionMovedError:
         through = b"" if redelivery.through is None else redelivery.through

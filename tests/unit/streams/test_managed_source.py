@@ -614,7 +614,7 @@ class TestCommit:
         salesforce = scripted(5, [3], [2], commit_faults=deque([fault()]))
         source = source_on(salesforce)
         assert events_of(responses(source, COMMITTED)) == ids(1, 2, 3)
-        source.commit(rid(3))
+        assert source.commit(rid(3))
         assert salesforce.log == [("committed", rid(3))]
         assert len(salesforce.streams) == 2
 
@@ -655,6 +655,12 @@ class TestCommit:
         salesforce.committed = 0
         assert not source.commit(rid(6))
         assert salesforce.log == []
+
+    def test_commit_of_an_earlier_run_is_not_reported_if_salesforce_has_no_position(self) -> None:
+        """The run was killed before its commit, and the subscription recreated with LATEST."""
+        salesforce = scripted(3, [CAUGHT_UP], default_replay="LATEST")
+        assert not source_on(salesforce, is_landed=landed(1, 2, 3)).commit(rid(3))
+        assert salesforce.committed is None
 
     def test_repeated_commit_is_not_reported_if_the_position_moved_since(self) -> None:
         salesforce = scripted(3, [3], [2, SILENCE], [2, 1])
