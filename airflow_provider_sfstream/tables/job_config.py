@@ -20,7 +20,7 @@ from airflow_provider_sfstream.privacy.field_rules import FieldRules, Treatment
 Deletes = Literal["soft", "hard"]
 """Treatment of a deleted record: its row is marked, or removed."""
 MAX_ARGUMENT = 100_000
-BATCH_BYTES = 16 << 20
+BATCH_BYTES, MAX_BATCH_BYTES = 12 << 20, 1 << 30
 _UNSAFE = re.compile(r"[#?%\\\x00-\x1f\x7f]")
 METRICS = "_sfstream/metrics"
 """Folder of the metrics of each task's last job, below the output folder."""
@@ -128,7 +128,7 @@ class WindowsJobConfig(JobConfig):
 
     :param manifests: URLs of the manifests of the windows, in any order.
     :param batch_bytes: most bytes of rows, with all their columns, that a task decodes, sends or merges at a time
-        (default 16 MiB). It affects memory and time, not the rows.
+        (default 12 MiB, at most 1 GiB). It affects memory and time, not the rows.
     :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
     :param exclude_fields: names of fields that the tables do not have.
     :param mask_fields: names of fields whose values are masked.
@@ -147,6 +147,8 @@ class WindowsJobConfig(JobConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(batch_bytes=self.batch_bytes)
+        if self.batch_bytes > MAX_BATCH_BYTES:  # a column of an Arrow batch holds at most 2 GiB of text
+            raise ConfigurationError(f"batch_bytes={self.batch_bytes} must be at most {MAX_BATCH_BYTES} (1 GiB).")
         rules = FieldRules.from_arguments(self.exclude_fields, self.mask_fields, self.hash_fields)
         for how in get_args(Treatment):
             object.__setattr__(self, f"{how}_fields", getattr(rules, how))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib import import_module
 from importlib.abc import MetaPathFinder
@@ -46,7 +48,7 @@ class EmbeddedJobOperator(TableJobOperator):
     def run_on_engine(self, context: Context, config: JobConfig) -> dict[str, Any]:
         """Run the job here; return the metrics that Spark's job would have returned."""
         convert_without_pandas()
-        with TemporaryDirectory(prefix="sfstream-") as folder:
+        with allocated_by_system(), TemporaryDirectory(prefix="sfstream-") as folder:
             metrics = self.run_on(self._engine(folder), self.config_of_run(config, context))
         self.metrics = asdict(metrics)
         self.log.info("Job metrics: %s", self.metrics)
@@ -123,3 +125,18 @@ def convert_without_pandas() -> None:
         pa.array([])
     finally:
         sys.meta_path.remove(finder)
+
+
+@contextmanager
+def allocated_by_system() -> Iterator[None]:
+    """Let pyarrow allocate from the system's memory pool, unless the environment sets another one. Arrow's other pools
+    retain freed memory: a job needs up to 100 MiB more with them."""
+    import pyarrow as pa
+
+    before = pa.default_memory_pool()
+    if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ:
+        pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(before)

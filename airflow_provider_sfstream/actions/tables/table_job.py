@@ -99,7 +99,7 @@ class WindowsOperator(LineageMixin, TableJobOperator):
     """Base of the operators whose jobs read landed windows.
 
     :param batch_bytes: most bytes of rows, with all their columns, that a task of the job decodes, sends or merges at a
-        time (default 16 MiB). A smaller value needs less memory and more time, and writes the same rows.
+        time (default 12 MiB, at most 1 GiB). A smaller value needs less memory and more time, and writes the same rows.
     :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
     :param exclude_fields: fields that the tables must not have: ``"Phone"``, ``"Name.FirstName"``, or only for one
         table ``"Contact.Phone"`` (docs/reference/personal-data.md). Then required for each run.

@@ -45,7 +45,7 @@ from airflow_provider_sfstream.tables.rows.shuffle import (
     unpacked,
 )
 
-_STEPS = 4
+_STEPS = 3
 """Number of steps in which stored rows, or new records, of ``batch_bytes`` are merged."""
 _COMPRESSED = 0.3
 """Estimated bytes in a file for a byte of Arrow columns, if no better estimate exists; determines file sizes."""
@@ -155,7 +155,6 @@ def _merge(plan: RewritePlan, file_group: FileGroup, number: int, blocks: Shuffl
     try:
         for part, tables in ranges_of(file_group, number, blocks, plan.batch_bytes):
             _Range(plan, part, tables, *outputs).merge(fetched)
-            release_memory()
         counts = [] if plan.are_changes else [{"counts": json.dumps(fetched).encode()}]
         return [*(line for output in outputs for line in output.close()), *counts]
     except BaseException:

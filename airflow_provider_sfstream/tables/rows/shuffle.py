@@ -188,6 +188,7 @@ class Sender:
         most = self._batch_bytes
         while self._sizes and (max(self._sizes.values()) > most // 2 or sum(self._sizes.values()) > most):
             yield from self._send(max(self._sizes, key=lambda number: self._sizes[number]))
+            release_memory()
 
     def rest(self) -> Batches:
         """Yield blocks of all buffered rows."""
@@ -203,8 +204,6 @@ class Sender:
             yield block(
                 self._first_groups[table] + int(number), rows if in_group.all() else rows.filter(pa.array(in_group))
             )
-        del rows
-        release_memory()
 
 
 def block(file_group: int, rows: pa.Table | pa.RecordBatch) -> pa.RecordBatch:

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -147,6 +148,32 @@ def test_an_output_url_invalid_for_delta_tables_is_refused_before_any_write(
         task.execute(context_for("task"))
     assert f"output_url contains the character {character!r}" in error_text(caught.value)
     assert not output.exists()
+
+
+@pytest.mark.parametrize(("environment", "used"), [(None, "system"), ("mimalloc", "mimalloc")])
+def test_jobs_use_the_system_memory_pool_unless_the_environment_sets_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: str | None, used: str
+) -> None:
+    pools = []
+
+    class Job(EventLogOperator):
+        def run_on(self, engine: Any, config: Any) -> Any:
+            pools.append(pa.default_memory_pool().backend_name)
+            return super().run_on(engine, config)
+
+    monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
+    if environment:
+        monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", environment)
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pa.mimalloc_memory_pool())
+    try:
+        Job(task_id="job", windows=land_changes(tmp_path), output_url=str(tmp_path / "tables")).execute(
+            context_for("job")
+        )
+        pools.append(pa.default_memory_pool().backend_name)
+    finally:
+        pa.set_memory_pool(before)
+    assert pools == [used, "mimalloc"]
 
 
 @pytest.mark.extended

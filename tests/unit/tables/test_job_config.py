@@ -93,6 +93,7 @@ def test_config_has_no_double_braces(config: JobConfig) -> None:
         (ReplicaConfig, {"keep_snapshots": True}, "keep_snapshots=True must be of the type int"),
         (MaintenanceConfig, {"target_file_bytes": 0}, "whole number above zero"),
         (EventLogConfig, {"batch_bytes": 0}, "batch_bytes=0 must be a whole number above zero"),
+        (ReplicaConfig, {"batch_bytes": (1 << 30) + 1}, "batch_bytes=1073741825 must be at most 1073741824"),
         (MaintenanceConfig, {"retention_hours": True}, "retention_hours=True must be of the type int"),
     ],
 )
