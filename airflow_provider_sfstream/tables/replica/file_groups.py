@@ -151,9 +151,8 @@ def ranges_of(
 ) -> Iterator[tuple[FileGroup, list[pa.Table]]]:
     """Yield a file group with its incoming rows, or one ID range after another if these exceed ``batch_bytes``."""
     count = -(-blocks.size(number) // batch_bytes)
-    ids = [unpacked(content, ["Id"])["Id"] for content in blocks.read(number)] if count > 1 else []
+    ids = (unpacked(content, ["Id"])["Id"] for content in blocks.read(number))
     ends = divided_ids(distinct(ids), count) if count > 1 else []
-    del ids
     with _by_range(blocks, number, ends, batch_bytes) if ends else nullcontext(blocks) as range_blocks:
         for place, (after, through) in enumerate(pairwise([file_group.after, *ends, file_group.through])):
             key = place if ends else number

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -139,13 +140,18 @@ def _rewrite(plan: RewritePlan, file_group: FileGroup, number: int, blocks: Shuf
 def _merge(plan: RewritePlan, file_group: FileGroup, number: int, blocks: ShuffleBlocks) -> list[dict[str, Any]]:
     """Merge incoming rows into a file group, as :func:`_rewrite`: if they exceed ``batch_bytes``, one ID range after
     another into the same files."""
-    size = blocks.size(number)
-    id_columns = [unpacked(content, ["Id"])["Id"] for content in blocks.read(number)]
-    ids = distinct(id_columns)
+    size, lengths = blocks.size(number), list[int]()
+
+    def id_columns() -> Iterator[pa.ChunkedArray]:
+        for content in blocks.read(number):
+            column = unpacked(content, ["Id"])["Id"]
+            lengths.append(len(column))
+            yield column
+
+    ids = distinct(id_columns())
     if not (len(ids) or plan.everything or file_group.is_shared):
         return []
-    row_bytes = size / max(sum(map(len, id_columns)), 1)
-    del id_columns
+    row_bytes = size / max(sum(lengths), 1)
     schema, ends = table_schema(plan.merge.columns), _file_ends(plan, file_group, ids, row_bytes)
     outputs = [Output(plan.location.filesystem(), schema, ends)]
     if plan.history is not None:
@@ -189,7 +195,7 @@ def _file_ends(plan: RewritePlan, file_group: FileGroup, incoming: pa.Array, row
     rows = stored_count + len(incoming)
     if parts(rows * row_bytes, rows, plan.target) == 1:
         return []
-    ids = distinct([incoming, *(rows["Id"] for rows in _stored_rows(plan, file_group, ["Id"]))])
+    ids = distinct(chain([incoming], (rows["Id"] for rows in _stored_rows(plan, file_group, ["Id"]))))
     return divided_ids(ids, parts(len(ids) * row_bytes, len(ids), plan.target))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 
 _DECODED_ROWS = 8_192
 """Most landed rows to decode at a time."""
+_SLICE, _SLICES, _MOST_SORTED = 8_192, 16, 1 << 30
+""":func:`distinct` first omits repeated IDs in so many slices of so many IDs; most bytes of IDs that it sorts then."""
 
 
 def each_once(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -66,10 +69,27 @@ def decoded_at_once(rows: pa.RecordBatch, columns: int, batch_bytes: int) -> Ite
 
 
 def distinct(ids: Iterable[pa.Array | pa.ChunkedArray]) -> pa.Array:
-    """Return unique IDs, sorted. They stay in Arrow, because Python strings need three times the memory."""
-    chunks = [chunk for column in ids for chunk in (column.chunks if isinstance(column, pa.ChunkedArray) else [column])]
-    unique_ids = pc.unique(pa.chunked_array(chunks, pa.string()))
-    return unique_ids.take(pc.array_sort_indices(unique_ids))
+    """Return unique IDs, sorted. They stay in Arrow, because Python strings need three times the memory.
+
+    Arrow's hash table needs four times the memory of the IDs, so it has all of them only if many are repeated.
+    """
+    columns = (
+        chunk for column in ids for chunk in (column.chunks if isinstance(column, pa.ChunkedArray) else [column])
+    )
+    slices = (chunk[start : start + _SLICE] for chunk in columns for start in range(0, len(chunk), _SLICE))
+    count, parts = 0, list[pa.Array]()
+    while part := list(islice(slices, _SLICES)):
+        count += sum(map(len, part))
+        parts.append(pc.unique(pa.chunked_array(part, pa.string())))
+    found = pa.chunked_array(parts, pa.string())
+    del parts
+    is_hashed = 2 * len(found) < count or found.nbytes > _MOST_SORTED
+    found = pc.unique(found) if is_hashed else found.combine_chunks()
+    found = found.take(pc.array_sort_indices(found))
+    if is_hashed or len(found) < 2:
+        return found
+    is_new = pc.not_equal(found[1:], found[:-1])
+    return found if pc.all(is_new).as_py() else found.filter(pa.concat_arrays([pa.array([True]), is_new]))
 
 
 def is_between(ids: pa.Array, after: str | None, through: str | None) -> pa.BooleanArray:

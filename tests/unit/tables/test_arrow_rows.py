@@ -1,10 +1,14 @@
-"""Comparison of rows, one row for each record, and landed rows to decode at a time."""
+"""Comparison of rows, one row for each record, unique IDs, and landed rows to decode at a time."""
 
 from __future__ import annotations
 
-import pyarrow as pa
+import random
 
-from airflow_provider_sfstream.tables.rows.arrow_rows import are_equal, decoded_at_once, each_once
+import pyarrow as pa
+import pytest
+
+from airflow_provider_sfstream.tables.rows import arrow_rows
+from airflow_provider_sfstream.tables.rows.arrow_rows import are_equal, decoded_at_once, distinct, each_once
 
 
 def test_record_fetched_twice_is_returned_once() -> None:
@@ -12,6 +16,22 @@ def test_record_fetched_twice_is_returned_once() -> None:
     assert each_once(rows).to_pylist() == [{"Id": "b", "n": 1}, {"Id": "a", "n": 2}, {"Id": "c", "n": 4}]
     once = rows.slice(1, 3)
     assert each_once(once) is once
+
+
+@pytest.mark.parametrize("sorts", [True, False])
+def test_ids_of_many_chunks_are_returned_once_and_sorted(monkeypatch: pytest.MonkeyPatch, sorts: bool) -> None:
+    monkeypatch.setattr(arrow_rows, "_SLICE", 3)
+    monkeypatch.setattr(arrow_rows, "_SLICES", 2)
+    monkeypatch.setattr(arrow_rows, "_MOST_SORTED", 1 << 30 if sorts else 0)
+    shape = random.Random(1)
+    for different in [1, 3, 50, 1_000] * 20:
+        chunks = [
+            [f"{shape.randrange(different):018}" for _ in range(shape.randrange(12))] for _ in range(shape.randrange(9))
+        ]
+        columns = [pa.chunked_array([chunk, chunk[:2]], pa.string()) for chunk in chunks[::2]]
+        columns += [pa.array(chunk, pa.string()) for chunk in chunks[1::2]]
+        expected = sorted({id_ for chunk in chunks for id_ in chunk})
+        assert distinct(iter(columns)).equals(pa.array(expected, pa.string()))
 
 
 def test_null_is_equal_to_null_and_to_nothing_else() -> None:
