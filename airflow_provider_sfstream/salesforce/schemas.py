@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import fastavro
@@ -175,6 +176,14 @@ def _excerpt(value: Any) -> str:
 
 def parse(schema_json: str) -> dict[str, Any]:
     """Return the record schema in ``schema_json``. It can safely decode payloads; see :func:`check`."""
+    _check_text(schema_json)
+    schema: dict[str, Any] = json.loads(schema_json)
+    return schema
+
+
+@lru_cache(maxsize=256)
+def _check_text(schema_json: str) -> None:
+    """Check the text of a schema, once in the process: each reader of the same events parses it."""
     if len(schema_json) > LARGEST_SCHEMA:
         raise SchemaError(f"An Avro schema is too large: {len(schema_json)} characters, at most {LARGEST_SCHEMA}.")
     try:
@@ -185,7 +194,6 @@ def parse(schema_json: str) -> dict[str, Any]:
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise SchemaError(f"An event's Avro schema must be a record, not {str(schema)[:80]!r}.")
     check(schema)
-    return schema
 
 
 def record_name(schema_json: str) -> str:

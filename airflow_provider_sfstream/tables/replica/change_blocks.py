@@ -60,7 +60,7 @@ def apply_changes(
             table,
             with_fields(name, after, table, fields, since, last_window),
             ChangesMerge(plan.columns, table.deletes),
-            plan.arrow_schema(),
+            plan.layout,
             count=changes.count(schemas),
             ids=_changed_ids(run, name),
             changed_after=changes.span[0],

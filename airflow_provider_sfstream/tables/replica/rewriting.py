@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -72,6 +73,11 @@ class RewritePlan:
     gone_at: int = 0
     target: int = TARGET_FILE_BYTES
     batch_bytes: int = BATCH_BYTES
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Schema of the table."""
+        return table_schema(self.merge.columns)
 
     @property
     def are_changes(self) -> bool:
@@ -152,8 +158,7 @@ def _merge(plan: RewritePlan, file_group: FileGroup, number: int, blocks: Shuffl
     if not (len(ids) or plan.everything or file_group.is_shared):
         return []
     row_bytes = size / max(sum(lengths), 1)
-    schema, ends = table_schema(plan.merge.columns), _file_ends(plan, file_group, ids, row_bytes)
-    outputs = [Output(plan.location.filesystem(), schema, ends)]
+    outputs = [Output(plan.location.filesystem(), plan.schema, _file_ends(plan, file_group, ids, row_bytes))]
     if plan.history is not None:
         outputs.append(Output(plan.history.filesystem(), version_schema(plan.merge.columns), is_history=True))
     fetched: Counter[str] = Counter({"gone": 0, "incoming": len(ids)})
@@ -203,9 +208,7 @@ def _stored_rows(
     plan: RewritePlan, file_group: FileGroup, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the stored rows of a file group, one row group at a time, with all columns or some."""
-    schema = table_schema(plan.merge.columns)
-    if columns is not None:
-        schema = pa.schema([schema.field(name) for name in columns])
+    schema = plan.schema if columns is None else pa.schema([plan.schema.field(name) for name in columns])
     return stored_rows(plan.location, file_group, schema)
 
 
@@ -265,7 +268,7 @@ class _Range:
         """Yield rows for the records without a stored row."""
         places = np.flatnonzero(~self._has_row)
         at_once = rows_at_once(self._rows, self._plan.batch_bytes // _STEPS)
-        schema = table_schema(self._plan.merge.columns)
+        schema = self._plan.schema
         for start in range(0, len(places), at_once):
             records = pa.array(places[start : start + at_once])
             base = pa.RecordBatch.from_arrays([pa.nulls(len(records), each.type) for each in schema], schema=schema)

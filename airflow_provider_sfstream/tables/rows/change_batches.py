@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -64,8 +64,9 @@ class ChangePlan:
     windows: tuple[WindowReference, ...] = ()
     batch_bytes: int = BATCH_BYTES
 
-    def arrow_schema(self) -> pa.Schema:
-        """Return the layout of change rows."""
+    @cached_property
+    def layout(self) -> pa.Schema:
+        """Layout of change rows."""
         return arrow_schema({**CHANGE_ENVELOPE, **self.columns})
 
 
@@ -150,7 +151,7 @@ def _exploded(plan: ChangePlan, changes: DecodedChanges, flag: Callable[[TableFl
         for row in map(int, rows):
             microseconds = changes.values["_commit_time"][row].cast(pa.int64()).as_py()
             flag((reason, microseconds // 1000, sequences[row].as_py()))
-    by_event = record_batch(changes.values | {"_sequence": sequences}, plan.arrow_schema(), len(changes.landed))
+    by_event = record_batch(changes.values | {"_sequence": sequences}, plan.layout, len(changes.landed))
     # Most events refer to one record: yield all first records in one batch, because copying wide rows is expensive.
     first = np.diff(events[with_row], prepend=-1) > 0
     for chosen in (with_row[first], *_pieces(with_row[~first], events, by_event, plan.batch_bytes)):

@@ -71,9 +71,12 @@ def hidden_members(coverage: Coverage, schema_json: str) -> tuple[Hidden, ...]:
 
 def hidden_columns(coverage: Coverage, schema_json: str) -> tuple[Hidden, ...]:
     """Return the protection of each column that ``replica_columns`` returns for a schema."""
+    columns = replica_columns(schema_json)
+    if not coverage.rules:
+        return (None,) * len(columns)
     members = members_of(schema_json)
     protections: list[Hidden] = []
-    for column in replica_columns(schema_json):
+    for column in columns:
         member = members[column.member]
         part = () if column.inside is None else (member.value.members[column.inside].name,)
         is_opaque = bool(part) or member.value.conversion == "json"

@@ -88,7 +88,7 @@ def changes_of(plan: ChangePlan, rows: Sequence[Landed]) -> tuple[list[Record], 
     windows = tuple(WindowReference(name, "00D", "/data/AccountChangeEvent") for name in ("one", "two"))
     for batch in change_rows(replace(plan, windows=windows), flags.append)(batches(rows)):
         batch.validate(full=True)
-        assert batch.schema == plan.arrow_schema()
+        assert batch.schema == plan.layout
         found += batch.to_pylist()
     names = list(plan.columns)
     for row in found:
