@@ -248,6 +248,7 @@ class Committer:
     def _commit_redelivered(self, replay_id: bytes, redelivery: Redelivery, deadline: float, *, is_past: bool) -> bool:
         is_certain = redelivery.is_over or redelivery.is_landed is not None
         if redelivery.last is not None and is_certain:
+            self._sent = replay_id if redelivery.is_over else self._sent
             self._stream.commit(redelivery.last, deadline)
             return redelivery.is_over or is_past
         if redelivery.last is not None and self._delivered.first is not None:

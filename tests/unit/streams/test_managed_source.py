@@ -656,6 +656,13 @@ class TestCommit:
         assert not source.commit(rid(6))
         assert salesforce.log == []
 
+    def test_lost_acknowledgement_of_redelivered_events_is_inferred_from_the_next_stream(self) -> None:
+        salesforce = scripted(5, [3, fault()], [3], [2], commit_faults=deque([fault()]))
+        source = source_on(salesforce)
+        events_of(responses(source, COMMITTED), ServiceUnavailableError)
+        assert source.commit(rid(3))
+        assert salesforce.log == [("committed", rid(3))]
+
     def test_commit_of_an_earlier_run_is_not_reported_if_salesforce_has_no_position(self) -> None:
         """The run was killed before its commit, and the subscription recreated with LATEST."""
         salesforce = scripted(3, [CAUGHT_UP], default_replay="LATEST")
