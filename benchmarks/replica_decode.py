@@ -149,7 +149,7 @@ class FastavroReader:
 
 def fastavro_rows(batches: Batches) -> Batches:
     """Decode batches with fastavro; the compared side as a function for ``mapInArrow``."""
-    reader, schema = FastavroReader(), PLAN.arrow_schema()
+    reader, schema = FastavroReader(), PLAN.layout
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("ordinal", "replay_id", "payload"))
         rows = [row for event in zip(*columns, strict=True) for row in reader.rows(*event)]
@@ -232,7 +232,7 @@ def in_spark(spark: Any, files: list[str], rounds: int) -> dict[str, list[float]
 
     rows = spark.read.schema(from_arrow_schema(RAW)).parquet(*files)
     rows = rows.withColumns({"window": f.lit(0), "format": f.lit("avro")})
-    layout = from_arrow_schema(PLAN.arrow_schema())
+    layout = from_arrow_schema(PLAN.layout)
     results = {
         "ours": rows.mapInArrow(change_rows(PLAN, [].append), layout),
         "fastavro": rows.mapInArrow(fastavro_rows, layout),
