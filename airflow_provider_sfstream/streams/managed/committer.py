@@ -229,10 +229,11 @@ class Committer:
                 continue
             # A stream that still seeks may name a position before ``replay_id``, and one that moved back begins there.
             named = response.replay_ids[0] if len(response) else response.latest_replay_id
-            is_past = not is_later(replay_id, named) and replay_id not in response.replay_ids
+            is_past = (named == replay_id or is_later(named, replay_id)) and replay_id not in response.replay_ids
             if len(response) and self._is_redelivered(response, redelivery):
                 break
-            if response.confirms_position and (is_past or self._delivered.first is None):
+            is_before = is_later(replay_id, named)
+            if response.confirms_position and not (is_before and self._delivered.first is not None):
                 break  # else the events that were yielded are still to come
             self._stream.allow(len(response))
         self._stream.stop_fetching()

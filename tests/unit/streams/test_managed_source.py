@@ -645,6 +645,13 @@ class TestCommit:
         assert not source_on(salesforce, is_landed=landed(1, 2, 3)).commit(rid(3))
         assert salesforce.committed == 2
 
+    def test_commit_is_not_reported_if_replay_ids_have_an_unknown_form(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Their order is unknown, so a named position does not show that Salesforce is past the landed events."""
+        monkeypatch.setattr("airflow_provider_sfstream.salesforce.replay_ids.KNOWN_LENGTHS", ())
+        salesforce = scripted(5, [2, SEEKS, 3], committed=0)
+        assert not source_on(salesforce, is_landed=landed(1, 2, 3)).commit(rid(3))
+        assert salesforce.committed == 2
+
     @pytest.mark.parametrize("reads", [False, True])
     def test_commit_is_not_reported_if_the_position_moved_backward(self, reads: bool) -> None:
         """The next stream begins with another event, but with one before the replay ID to commit."""
