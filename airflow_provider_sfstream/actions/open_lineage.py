@@ -41,10 +41,10 @@ _READ_SECONDS = 5.0
 _MOST_WINDOWS = 100
 """Limit of the windows of a drain in one event, which is a single document."""
 _WINDOW_FACTS = (
-    *("window_id", "kind", "after", "through", "event_count", "payload_bytes", "first_event_time", "last_event_time"),
-    *("covered_from", "covered_until", "stop_reason", "gap"),
+    *("manifest_url", "window_id", "kind", "after", "through", "event_count", "payload_bytes"),
+    *("first_event_time", "last_event_time", "covered_from", "covered_until", "stop_reason", "gap"),
 )
-"""Entries of a manifest that the run facet repeats."""
+"""Attributes of a manifest that the run facet repeats."""
 _QUARANTINE = "_quarantine"
 
 
@@ -91,7 +91,7 @@ def drain_lineage(
         folder=name_of_landed(windows[0].window.manifest_url) if windows else None,
     )
     size = sum(manifest.payload_bytes for manifest in own)
-    facts = [_window_facts(manifest) for manifest in windows[:_MOST_WINDOWS]]
+    facts = [manifest.facts(*_WINDOW_FACTS) for manifest in windows[:_MOST_WINDOWS]]
     return OperatorLineage([input_dataset(source, fields, rows=rows, size=size)], [output], _run_facets(facts))
 
 
@@ -239,8 +239,3 @@ def _replica_table(output_url: str, name: str, snapshot: Snapshot | None, rows: 
 
 def _run_facets(windows: list[dict[str, Any]]) -> dict[str, RunFacet]:
     return {"sfstream_windows": ReplayWindowsRunFacet(windows)} if windows else {}
-
-
-def _window_facts(manifest: Manifest) -> dict[str, Any]:
-    document = json.loads(manifest.to_json())
-    return {"manifest_url": manifest.window.manifest_url, **{name: document[name] for name in _WINDOW_FACTS}}

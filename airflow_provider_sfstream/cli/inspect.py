@@ -113,11 +113,12 @@ def windows(
 def gaps(names: LandedStreamOptions, as_json: AsJson = False) -> None:
     """List the gaps of a stream: events that were lost, or may have been lost."""
     from airflow_provider_sfstream.actions.landed_stream import open_landed_stream
-    from airflow_provider_sfstream.monitoring.status import gap_line, gap_loss
+    from airflow_provider_sfstream.landing.documents import to_document
+    from airflow_provider_sfstream.monitoring.status import gap_loss
     from airflow_provider_sfstream.replay_windows.lost_positions import listed_losses
 
     landed = open_landed_stream(names)
-    rows = [{**gap_line(gap), "loss": gap_loss(gap)} for gap in listed_losses(landed.store.gaps(landed.stream))]
+    rows = [{**to_document(gap), "loss": gap_loss(gap)} for gap in listed_losses(landed.store.gaps(landed.stream))]
     columns = {
         "loss": "Loss",
         "since": "Since",

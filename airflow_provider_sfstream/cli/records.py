@@ -12,7 +12,6 @@ from typing import Any
 from airflow_provider_sfstream._airflow import AirflowNotFoundException
 from airflow_provider_sfstream.actions.arguments import start_from_text
 from airflow_provider_sfstream.actions.storage import open_landing
-from airflow_provider_sfstream.actions.stream_maintenance import hex_of
 from airflow_provider_sfstream.cli.options import LandedStreamsOptions
 from airflow_provider_sfstream.exceptions import StartNotPinnedError
 from airflow_provider_sfstream.hooks.event_topics import event_hook
@@ -58,8 +57,7 @@ def _position_row(stream: Stream, position: Position, replay_store: ReplayStoreK
 
 def window_row(manifest: Manifest) -> dict[str, Any]:
     """Return the row of a window: the data of the streams page, with its first and last replay ID."""
-    window = manifest.window
-    return {**window_line(manifest), "after": hex_of(window.after), "through": hex_of(window.through)}
+    return {**window_line(manifest), **manifest.facts("after", "through")}
 
 
 STATUS_COLUMNS = {

@@ -7,6 +7,7 @@ import posixpath
 import re
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
+from typing import Any
 
 from airflow_provider_sfstream.exceptions import ManifestError
 from airflow_provider_sfstream.landing.documents import document_errors, from_document, to_document
@@ -89,6 +90,11 @@ class Manifest:
     def file_sums(self) -> dict[str, str]:
         """Return the SHA-256 (hex) of each file that has rows, by its URL."""
         return {self.url_of(file.name): file.sha256 for file in self.files if file.rows}
+
+    def facts(self, *names: str) -> dict[str, Any]:
+        """Return attributes of the manifest and of its window, by name, as JSON values."""
+        document = {**to_document(self), **to_document(self.window)}
+        return {name: document[name] for name in names}
 
     def to_json(self) -> str:
         """Return the document. Equal manifests have equal documents."""

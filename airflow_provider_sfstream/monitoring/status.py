@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import Any, Literal, TypeAlias, get_args
 from urllib.parse import unquote, urlsplit
 
+from airflow_provider_sfstream.landing.documents import to_document
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.salesforce.stream_uris import SCHEME
 from airflow_provider_sfstream.salesforce.streams import Gap, RunIdentity, Stream
@@ -123,7 +124,7 @@ def drain_document(
             document = {name: value for name, value in document.items() if name not in _OF_BACKFILLS} | {"hours": {}}
         if window.gap is not None and window.gap.detected_at.isoformat() not in listed_gaps:
             since = _lost_since(document, window.gap)
-            document["gaps"].append({**gap_line(window.gap), "since": since, "task": task_document(window.run)})
+            document["gaps"].append({**to_document(window.gap), "since": since, "task": task_document(window.run)})
         if window.kind == "live":
             events, (facts, fact_certainty) = window.event_count, _live(manifest)
         elif "window" not in document:
@@ -185,26 +186,16 @@ def event_log_document(before: Mapping[str, Any] | None, facts: Mapping[str, Any
     return {**facts, "set_aside": {"rows": rows, "at": facts["at"], "task": facts["task"]} if rows else None}
 
 
+_LISTED = (
+    *("window_id", "kind", "started_at", "finished_at", "covered_from", "covered_until", "contact_at"),
+    *("first_event_time", "last_event_time", "event_count", "payload_bytes", "stop_reason", "gap", "manifest_url"),
+)
+
+
 def window_line(manifest: Manifest) -> Document:
     """Return the listed facts of a window."""
-    window = manifest.window
-    return {
-        "window_id": window.window_id,
-        "kind": window.kind,
-        "started_at": _text(manifest.started_at),
-        "finished_at": _text(manifest.finished_at),
-        "covered_from": _text(window.covered_from),
-        "covered_until": _text(window.covered_until),
-        "contact_at": _text(window.contact_at),
-        "first_event_time": _text(window.first_event_time),
-        "last_event_time": _text(window.last_event_time),
-        "event_count": window.event_count,
-        "payload_bytes": manifest.payload_bytes,
-        "stop_reason": manifest.stop_reason,
-        "gap": window.gap is not None,
-        "manifest_url": window.manifest_url,
-        "task": task_document(window.run),
-    }
+    facts = manifest.facts(*_LISTED)
+    return {**facts, "gap": facts["gap"] is not None, "task": task_document(manifest.window.run)}
 
 
 def _live(manifest: Manifest) -> tuple[Document, dict[str, Certainty]]:
@@ -215,7 +206,7 @@ def _live(manifest: Manifest) -> tuple[Document, dict[str, Certainty]]:
     if window.through is not None:
         facts["position"] = window.through.hex()
     if window.covered_until is not None:
-        facts["confirmed_at"], certainty["confirmed_at"] = _text(window.covered_until), "proven"
+        facts["confirmed_at"], certainty["confirmed_at"] = window.covered_until.isoformat(), "proven"
     return facts, certainty
 
 
@@ -231,7 +222,7 @@ def _backfilled(document: Document, manifest: Manifest) -> tuple[int, tuple[Docu
     facts["backfilled"] = [*counted, [after, through, window.event_count]][-WINDOWS:]
     latest = document.get("last_event_time")
     if latest is not None and window.last_event_time is not None:
-        facts["last_event_time"] = _text(max(window.last_event_time, datetime.fromisoformat(latest)))
+        facts["last_event_time"] = max(window.last_event_time, datetime.fromisoformat(latest)).isoformat()
     return max(window.event_count - known, 0), (facts, certainty)
 
 
@@ -243,10 +234,10 @@ def _read(manifest: Manifest) -> tuple[Document, dict[str, Certainty]]:
     """Return the facts of any window, and their certainty."""
     window = manifest.window
     # A finished drain had contact. If Salesforce's time could not be measured, use the worker's clock.
-    facts: Document = {"contact_at": _text(window.contact_at or manifest.finished_at)}
+    facts: Document = {"contact_at": (window.contact_at or manifest.finished_at).isoformat()}
     certainty: dict[str, Certainty] = {"contact_at": "estimated" if window.contact_at is None else "proven"}
     if window.last_event_time is not None:
-        facts["last_event_time"], certainty["last_event_time"] = _text(window.last_event_time), "estimated"
+        facts["last_event_time"], certainty["last_event_time"] = window.last_event_time.isoformat(), "estimated"
     return facts, certainty
 
 
@@ -259,25 +250,9 @@ def _lost_since(document: Document, gap: Gap) -> str | None:
     if gap.after is not None and event is not None:
         stored = min(datetime.fromisoformat(event), datetime.fromisoformat(document["contact_at"]))
         since = stored if since is None else min(max(since, stored), gap.detected_at)
-    return _text(since)
-
-
-def gap_line(gap: Gap) -> Document:
-    """Return the listed facts of a gap."""
-    return {
-        "after": gap.after and gap.after.hex(),
-        "resumed_at": gap.resumed_at and gap.resumed_at.hex(),
-        "since": _text(gap.since),
-        "detected_at": _text(gap.detected_at),
-        "reason": gap.reason,
-        "uncertain": gap.uncertain,
-    }
+    return None if since is None else since.isoformat()
 
 
 def gap_loss(gap: Gap) -> str:
     """Return the loss of a gap in words."""
     return "possible, nothing is known to be lost" if gap.uncertain else "events were lost"
-
-
-def _text(time: datetime | None) -> str | None:
-    return None if time is None else time.isoformat()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from contextlib import closing
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.actions.drain.results import DrainResult
 from airflow_provider_sfstream.exceptions import AccessDeniedError, ConfigurationError, TopicNotFoundError
+from airflow_provider_sfstream.landing.documents import to_document
 from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 
@@ -27,7 +27,7 @@ _OF_MANIFEST = (
     *("window_id", "stream", "kind", "after", "through", "event_count", "payload_bytes"),
     *("first_event_time", "last_event_time", "stop_reason", "contact_at", "gap"),
 )
-"""Keys of the result that are those of the manifest."""
+"""Keys of the result that are attributes of the manifest."""
 
 
 def drain_new_events(drain: Drain, run: RunIdentity) -> DrainResult:
@@ -106,14 +106,13 @@ def _result(outcome: WindowOutcome, drain: Drain) -> DrainResult:
     """Log a window and return its result, for later tasks. It contains no event."""
     from airflow_provider_sfstream.landing.window_bounds import event_hours
 
-    document = json.loads(outcome.manifest.to_json())
     result = {
         "manifest_url": outcome.manifest.window.manifest_url,
         "landing_url": drain.landed.catalog.landing.url,
         "asset_uri": drain.arguments.stream_uri,
-        **{key: document[key] for key in _OF_MANIFEST},
+        **outcome.manifest.facts(*_OF_MANIFEST),
         "event_hours": event_hours(outcome.manifest.window),
-        "confirmed_at": document["covered_until"],
+        "confirmed_at": to_document(outcome.manifest.window.covered_until),
         "drained": outcome.drained,
         "committed": outcome.committed,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from airflow_provider_sfstream.actions.drain.results import DrainResult
 from airflow_provider_sfstream.actions.drain.waiting import defer_until_confirmed
 from airflow_provider_sfstream.actions.task_runs import is_backfill, run_identity
 from airflow_provider_sfstream.hooks.salesforce_allocations import delivery_allocation
+from airflow_provider_sfstream.landing.documents import to_document
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OF_MANIFEST = ("window_id", "kind", "event_count", "first_event_time", "last_event_time", "counts_from")
-"""Keys of a window in the result that are those of its manifest."""
+"""Keys of a window in the result that are attributes of its manifest."""
 
 
 def drain_run_interval(
@@ -96,7 +96,7 @@ def _result(outcome: IntervalOutcome, drain: Drain) -> DrainResult:
         "windows": [_window(window) for window in outcome.windows],
         "event_count": sum(window.manifest.window.event_count for window in outcome.windows),
         "event_hours": _event_hours(outcome),
-        "confirmed_at": _text(outcome.confirmed_at),
+        "confirmed_at": to_document(outcome.confirmed_at),
         "missing": [{"from": span.start.isoformat(), "to": span.end.isoformat()} for span in outcome.missing],
         "drained": outcome.drained,
     }
@@ -136,19 +136,14 @@ def _log_interval(outcome: IntervalOutcome, stream: Stream) -> None:
 
 
 def _window(window: IntervalWindow) -> dict[str, Any]:
-    document = json.loads(window.manifest.to_json())
     return {
         "manifest_url": window.manifest.window.manifest_url,
         "origin": window.origin,
-        **{key: document[key] for key in _OF_MANIFEST},
-        "late_before": document["late_before"] if _is_own(window) else None,
+        **window.manifest.facts(*_OF_MANIFEST),
+        "late_before": to_document(window.manifest.late_before) if _is_own(window) else None,
     }
 
 
 def _is_own(window: IntervalWindow) -> bool:
     """Return whether this run landed the window with the events after the position."""
     return (window.manifest.window.kind, window.origin) == ("live", "bus")
-
-
-def _text(time: datetime | None) -> str | None:
-    return None if time is None else time.isoformat()
