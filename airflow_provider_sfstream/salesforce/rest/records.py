@@ -15,6 +15,7 @@ import requests
 from simple_salesforce.api import Salesforce
 from simple_salesforce.exceptions import SalesforceError, SalesforceOperationError
 
+from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.salesforce import soql
 from airflow_provider_sfstream.salesforce.api_versions import api_version_from
 from airflow_provider_sfstream.salesforce.auth.tokens import Session, TokenProvider
@@ -59,7 +60,8 @@ class RecordClient(ClosedOnExit):
         self._session = record_session(tokens, network)
         self._job_wait = job_wait
         self._reported_count: int | None = None
-        self._session.hooks["response"].append(self._store_record_count)
+        self._locator: str | None = None
+        self._session.hooks["response"].append(self._store_page_headers)
         self.salesforce = Salesforce(
             session_id="of the session",  # which authenticates each request, see record_session
             instance_url=tokens.token().instance_url,
@@ -99,9 +101,10 @@ class RecordClient(ClosedOnExit):
                 records = [_of_json(record, columns) for record in page["records"]]
             yield from records
             fetched += len(records)
-            if page["done"]:
-                return
             with self._errors(f"{entity}: its records by the REST API, after {fetched}"):
+                if page["done"]:
+                    _check_complete(entity, fetched, page["totalSize"])
+                    return
                 progress.check(len(records))
                 progress.follow(page["nextRecordsUrl"])
                 page = self.salesforce.query_more(page["nextRecordsUrl"], identifier_is_url=True)
@@ -130,14 +133,17 @@ class RecordClient(ClosedOnExit):
                     raise ValueError(
                         f"a page has {len(records)} records, but Salesforce reported {self._reported_count}"
                     )
+                if not self._locator:
+                    raise ValueError("a page without Sforce-Locator does not show whether another one follows")
                 progress.check(len(records))
             yield from records
             fetched += len(records)
 
-    def _store_record_count(self, response: requests.Response, **_: Any) -> None:
-        """Store the number of records that Salesforce reports for a page of a query job; the library drops it."""
+    def _store_page_headers(self, response: requests.Response, **_: Any) -> None:
+        """Store the headers of a page of a query job, which the library drops: its number of records, its locator."""
         number = response.headers.get("Sforce-NumberOfRecords")
         self._reported_count = int(number) if number and number.isdigit() else None
+        self._locator = response.headers.get("Sforce-Locator")
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
@@ -177,6 +183,15 @@ class _Progress:
         if not isinstance(path, str) or not path.startswith("/services/") or path in self._paths:
             raise ValueError(f"the path of the next page is invalid or repeated: {path!r}")
         self._paths.add(path)
+
+
+def _check_complete(entity: str, fetched: int, total: int) -> None:
+    """Check that all records of a query were received: a missing one would count as deleted."""
+    if fetched < total:
+        raise ServiceUnavailableError(
+            f"{entity}: its records by the REST API: Salesforce returned {fetched} of {total} records and no further "
+            "page. Run the task again: it starts from the beginning. The replica is unchanged."
+        )
 
 
 def _of_json(record: Mapping[str, Any], columns: Sequence[str]) -> Record:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -122,17 +123,29 @@ def test_empty_object_has_no_records(read: Reader) -> None:
     assert read("Shipment__c", ["Id"]) == []
 
 
-class Damaging(BaseAdapter):
-    """Adapter that damages the pages of query jobs in responses."""
+def ended_early(page: bytes) -> bytes:
+    return json.dumps({**json.loads(page), "done": True}).encode()
 
-    def __init__(self, inner: BaseAdapter, damage: Callable[[bytes], bytes]) -> None:
+
+def without_last_record(page: bytes) -> bytes:
+    content = json.loads(page)
+    return json.dumps({**content, "records": content["records"][:-1], "done": True}).encode()
+
+
+class Damaging(BaseAdapter):
+    """Adapter that damages the pages of queries, by default of query jobs, in responses, and removes a header."""
+
+    def __init__(
+        self, inner: BaseAdapter, damage: Callable[[bytes], bytes], path: str = "/results", *, without: str = ""
+    ) -> None:
         super().__init__()
-        self._inner, self._damage = inner, damage
+        self._inner, self._damage, self._path, self._without = inner, damage, path, without
 
     def send(self, request: Any, **options: Any) -> Any:  # type: ignore[override]
         response = self._inner.send(request, **options)
-        if urlsplit(request.url).path.endswith("/results"):
+        if urlsplit(request.url).path.endswith(self._path):
             response._content = self._damage(response.content)
+            response.headers.pop(self._without, None)
         return response
 
     def close(self) -> None:
@@ -156,6 +169,22 @@ def test_incomplete_page_of_a_query_job_raises(client: RecordClient, damage: Cal
     client._session.mount("https://", Damaging(client._session.get_adapter("https://"), damage))
     with pytest.raises(SalesforceStreamError, match=r"^Account: .*by the Bulk API, after 0.*not as documented"):
         list(client.bulk_query("Account", ["Id", "SystemModstamp"], page_records=1_000))
+
+
+@pytest.mark.usefixtures("accounts")
+def test_page_of_a_query_job_without_a_locator_is_not_the_last_one(client: RecordClient) -> None:
+    damaging = Damaging(client._session.get_adapter("https://"), bytes, without="Sforce-Locator")
+    client._session.mount("https://", damaging)
+    with pytest.raises(SalesforceStreamError, match=r"^Account: .*by the Bulk API, after 0.*does not show whether"):
+        list(client.bulk_query("Account", ["Id"], page_records=1_000))
+
+
+@pytest.mark.parametrize("damage", [ended_early, without_last_record], ids=["pages", "record"])
+@pytest.mark.usefixtures("accounts")
+def test_query_that_ends_before_its_last_record_raises(client: RecordClient, damage: Callable[[bytes], bytes]) -> None:
+    client._session.mount("https://", Damaging(client._session.get_adapter("https://"), damage, "/queryAll/"))
+    with pytest.raises(ServiceUnavailableError, match=rf"^Account: .*returned \d+ of {MANY} records.*is unchanged"):
+        list(client.query("Account", ["Id"]))
 
 
 def test_describe_returns_field_types_and_count_the_number_of_records(client: RecordClient) -> None:
