@@ -160,11 +160,20 @@ def _message(event: OutgoingEvent) -> ProducerEvent:
 
 
 def results(topic: str, request: PublishRequest, response: PublishResponse) -> list[PublishedEvent]:
-    """Return the result of each event of ``request``, in its order."""
+    """Return the result of each event of ``request``, in its order.
+
+    :raises PublishError: if the response does not show a result of each event.
+    """
     if len(response.results) != len(request.events):
         raise PublishError(
             f"{topic}: Salesforce returned {len(response.results)} results for {len(request.events)} events "
             f"(rpc id {response.rpc_id}). It is unknown which of them were published."
+        )
+    unknown = sum(not result.HasField("error") and not result.replay_id for result in response.results)
+    if unknown:
+        raise PublishError(
+            f"{topic}: Salesforce returned neither a replay ID nor an error for {unknown} of {len(request.events)} "
+            f"events (rpc id {response.rpc_id}). It is unknown which of them were published."
         )
     published = []
     for event, result in zip(request.events, response.results, strict=True):

@@ -134,6 +134,14 @@ def test_missing_result_is_an_error() -> None:
         publishing.results(TOPIC, request, messages.PublishResponse(rpc_id="r"))
 
 
+def test_result_without_replay_id_and_error_is_no_acceptance() -> None:
+    [request] = publishing.requests(TOPIC, [OutgoingEvent(b"a", "s", "k1"), OutgoingEvent(b"b", "s", "k2")])
+    accepted = messages.PublishResult(replay_id=b"r1", correlation_key="k1")
+    response = messages.PublishResponse(results=[accepted, messages.PublishResult(correlation_key="k2")])
+    with pytest.raises(PublishError, match=r"neither a replay ID nor an error for 1 of 2 events.*It is unknown"):
+        publishing.results(TOPIC, request, response)
+
+
 def test_a_payload_does_not_show_in_the_repr() -> None:
     assert "private" not in repr(OutgoingEvent(b"private", "s"))
 
