@@ -54,9 +54,10 @@ def statuses(now: datetime) -> Iterator[Status]:
         facts: dict[str, Any] = {
             "output_url": f"s3://lake/tables/{number}",
             "rows_written": 10,
+            "windows": ["w00001"],
             "quarantined": number % 9 // 8,
         }
-        done = event_log_document(None, {**facts, **task_fields(now, dag_id, "event_log")}, replayed=False)
+        done = event_log_document(None, {**facts, **task_fields(now, dag_id, "event_log")})
         yield Status(subject, "event_log.0123456789abcdef", done)
         earlier = failure_status(
             now - timedelta(hours=number % 30), subject, {"Error": "ContactError: x" * 10, "Action": "y" * 200}

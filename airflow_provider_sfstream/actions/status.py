@@ -71,13 +71,21 @@ def report_section(subject: str, section: str, context: Context, facts: Mapping[
 
 
 def report_event_log(
-    stream: str, output_url: str, context: Context, metrics: Mapping[str, Any] | None, *, replayed: bool
+    stream: str,
+    output_url: str,
+    context: Context,
+    metrics: Mapping[str, Any] | None,
+    interval: Sequence[str] | None = None,
 ) -> None:
-    """Store the status of a stream in an event log. ``replayed``: quarantined events were processed again."""
+    """Store the status of a stream in an event log.
+
+    :param metrics: of the job; ``None`` if they could not be read.
+    :param interval: bounds of the event times that the job processed.
+    """
 
     def document(before: Document | None) -> Document:
         facts = _signed({"output_url": output_url, **(metrics or {})}, context)
-        return event_log_document(before, facts, replayed=replayed)
+        return event_log_document(before, facts, interval)
 
     # A stream may be written to several folders: each has a section.
     _store(stream, {f"event_log.{subject_key(output_url)[:16]}": document})

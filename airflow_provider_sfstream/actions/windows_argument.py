@@ -29,6 +29,13 @@ class WindowsArgument:
     own_windows: tuple[str, ...] = ()
     streams: tuple[str, ...] = ()
 
+    @property
+    def interval(self) -> tuple[str, str] | None:
+        """Both bounds of the event times; ``None`` without."""
+        if self.event_time_from is None or self.event_time_to is None:
+            return None
+        return self.event_time_from, self.event_time_to
+
     def added_to(self, config: EventLogConfig) -> EventLogConfig:
         """Return the config of a job for these windows."""
         return replace(

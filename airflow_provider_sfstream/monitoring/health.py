@@ -92,14 +92,16 @@ def findings_of(known: ReportedStatus, subject: str, limits: HealthLimits, now: 
             yield from _of_catalog(document, limits, now)
         elif section.startswith("allocation."):
             yield _of_allocation(document, limits)
-        elif rows := (document.get("set_aside") or {}).get("rows"):
-            detail = f"{rows} events were quarantined at {document['set_aside']['at']} and not processed again since"
+        elif set_aside := document.get("set_aside"):
+            quarantined = f"{set_aside['rows']} events were quarantined, the last at {set_aside['at']}"
+            detail = f"{quarantined}; not all of their windows were processed again since"
             yield Finding("quarantine", "warning", "Rows are in quarantine", detail, True)
 
 
 def _of_drain(drain: Document, limits: HealthLimits, now: datetime) -> Iterator[Finding]:
     if "retention" not in drain:
-        yield Finding("time_left", "note", "Never drained", "never drained", False)
+        detail = "no drain has stored a status, so the time until events are lost is unknown"
+        yield Finding("end", "warning", "No drain has stored a status", detail, False)
         return
     headroom = Headroom.from_drain(drain, now)
     yield from _time_left(headroom, limits, now - _time(drain["since"]))
@@ -170,7 +172,7 @@ def _of_allocation(document: Document, limits: HealthLimits) -> Finding:
     name, most, remaining = document["allocation"], document["max"], document["remaining"]
     spent = (most - remaining) / most
     level: Level = "bad" if spent >= _SPENT_BAD else "warning" if spent >= _SPENT_WARNING else "good"
-    detail = f"{remaining:,} of {most:,} {name} remain"
+    detail = f"{remaining:,} of {most:,} {name} remained at {document['at']}"
     return Finding("allocation", level, f"{name}: {spent:.0%} used", detail, remaining < limits.allocation * most)
 
 

@@ -77,7 +77,8 @@ class ReportedStatus:
         return None if newest is None else str(newest["task"]["dag_id"])
 
     def failure(self, subject: str) -> Document | None:
-        """Return the last failure of a task about ``subject``, unless the task succeeded later."""
+        """Return the last failure of a task about ``subject``, unless the task, or a drain of the stream, succeeded
+        later."""
         failed = self.section(subject, "failed")
         if not failed:
             return None
@@ -85,13 +86,13 @@ class ReportedStatus:
         return failed if all(_time(failed) > at for at in successes) else None
 
     def _successes(self, subject: str, task: Mapping[str, Any]) -> Iterator[Document]:
+        # Several tasks report about one stream or folder: the success of one does not resolve the failure of another.
         for section, document in self._sections[subject].items():
-            if section not in _NO_SUCCESS and "at" in document and document.get("reason") != "waiting":
+            if section in _NO_SUCCESS or "at" not in document or document.get("reason") == "waiting":
+                continue
+            if section == "drain" or _is_of_task(document, task):
                 yield document
-        # Several jobs may write to one folder: the success of one does not resolve the failure of another.
-        for document in self._written.get(subject, ()):
-            if all(document["task"][part] == task[part] for part in ("dag_id", "task_id", "map_index")):
-                yield document
+        yield from (document for document in self._written.get(subject, ()) if _is_of_task(document, task))
 
     def failed_folders(self) -> list[str]:
         """Return the folders of tables whose last task failed, and that no reported stream was written to."""
@@ -103,6 +104,11 @@ class ReportedStatus:
         """Yield the name, the used amount and the maximum of each allocation of the stream's org."""
         for document in self._allocations.get(connection_of(uri) or "", ()):
             yield document["allocation"], document["max"] - document["remaining"], document["max"]
+
+
+def _is_of_task(document: Document, task: Mapping[str, Any]) -> bool:
+    signed = document.get("task") or {}
+    return all(signed.get(part) == task[part] for part in ("dag_id", "task_id", "map_index"))
 
 
 def _time(document: Mapping[str, Any]) -> datetime:

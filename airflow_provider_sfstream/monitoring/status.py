@@ -54,6 +54,8 @@ WINDOWS = 200
 """Maximum number of listed windows of a stream; the newest are listed."""
 GAPS = 20
 """Maximum number of listed gaps of a stream, and of changes of its schemas; the newest are listed."""
+_PARTS = 1_000
+"""Maximum number of listed windows with quarantined rows; the newest are listed."""
 HOURS = 72
 """Number of hours with a count of events for each."""
 
@@ -173,17 +175,27 @@ def windows_document(before: Mapping[str, Any] | None, drained: Iterable[Manifes
     return {"windows": sorted(lines.values(), key=lambda line: str(line["finished_at"]))[-WINDOWS:]}
 
 
-def event_log_document(before: Mapping[str, Any] | None, facts: Mapping[str, Any], *, replayed: bool) -> Document:
+def event_log_document(
+    before: Mapping[str, Any] | None, facts: Mapping[str, Any], interval: Sequence[str] | None = None
+) -> Document:
     """Return the section of an event log after a run of its job.
 
-    ``set_aside`` is the last run that quarantined rows: later runs, which read other windows, do not change it.
+    ``set_aside`` has the quarantined rows of runs, and the parts of their windows that no later run has processed
+    without a quarantined row; ``None`` if there is none. A run whose metrics could not be read changes nothing.
 
-    :param replayed: whether it processed the quarantined rows again.
+    :param interval: bounds of the event times that the run processed: another run does not process the same part.
     """
-    rows = facts.get("quarantined", 0)
-    if not rows and not replayed:
-        return {**facts, "set_aside": (before or {}).get("set_aside")}
-    return {**facts, "set_aside": {"rows": rows, "at": facts["at"], "task": facts["task"]} if rows else None}
+    last: Mapping[str, Any] = (before or {}).get("set_aside") or {}
+    rows = facts.get("quarantined")
+    if rows is None:
+        return {**facts, "set_aside": dict(last) or None}
+    parts = ["/".join((window, *(interval or ()))) for window in facts["windows"]]
+    remaining = [part for part in last.get("parts", ()) if part not in parts]
+    if not rows:
+        return {**facts, "set_aside": {**last, "parts": remaining} if remaining else None}
+    rows += last["rows"] if remaining else 0
+    parts = [*remaining, *parts][-_PARTS:]
+    return {**facts, "set_aside": {"rows": rows, "parts": parts, "at": facts["at"], "task": facts["task"]}}
 
 
 _LISTED = (

@@ -107,7 +107,7 @@ SalesforceStreamNotifier`. The metrics of every status are emitted in each run, 
                 if finding.kind == "end":
                     self.log.warning("%s: %s.", subject, finding.detail)
         checked = len(reported.subjects())
-        self.log.info("No finding for %d streams, replicas and allocations.", checked)
+        self.log.info("No limit is exceeded by the stored status of %d streams, replicas and allocations.", checked)
         return checked
 
     def _without_retired(self, stored: list[Status], task_instance: Any) -> list[Status]:

@@ -94,7 +94,7 @@ def healthy(now: datetime) -> list[Status]:
     """Return the statuses of a healthy stream and its event log."""
     found = drain_statuses(now, "/event/Order__e")
     facts = {"output_url": "s3://lake/tables", "rows_written": 75, "quarantined": 0, "windows": ["w00001"]}
-    done = event_log_document(None, {**facts, **task_fields(now, task_id="event_log")}, replayed=False)
+    done = event_log_document(None, {**facts, **task_fields(now, task_id="event_log")})
     return [*found, Status(found[0].subject, "event_log.0123", done)]
 
 
@@ -123,8 +123,8 @@ def _failed_login(now: datetime) -> list[Status]:
 def _quarantine(now: datetime) -> list[Status]:
     found = drain_statuses(now, "/event/Odd__e")
     facts: Any = {"output_url": "s3://lake/tables", "rows_written": 60}
-    before = event_log_document(None, {**facts, "quarantined": 15, **task_fields(now - HOUR)}, replayed=False)
-    after = event_log_document(before, {**facts, "quarantined": 0, **task_fields(now)}, replayed=False)
+    before = event_log_document(None, {**facts, "quarantined": 15, "windows": ["w00023"], **task_fields(now - HOUR)})
+    after = event_log_document(before, {**facts, "quarantined": 0, "windows": ["w00024"], **task_fields(now)})
     return [*found, Status(found[0].subject, "event_log.4567", after)]
 
 

@@ -122,7 +122,7 @@ def test_refused_login_is_shown_before_the_first_drain(drained: AirflowStack) ->
         row = all_streams(page, drained).get_by_role("row").filter(has_text="airflow · salesforce_page_refused")
         expect(row).to_contain_text("Task drain failed")
         expect(row).to_contain_text("refused the login")
-        expect(row).to_contain_text("Never drained")
+        expect(row).to_contain_text("No drain has stored a status")
 
 
 def test_the_buttons_open_pages_with_airflows_own_forms(drained: AirflowStack) -> None:

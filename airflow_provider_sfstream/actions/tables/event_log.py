@@ -74,7 +74,7 @@ class EventLogJobOperator(WindowsOperator):
                 )
             metrics = self.run_job(context, self.with_hash_key(config))
         for stream in landed.streams:
-            report_event_log(stream, self.output_url, context, metrics, replayed=self.replay_quarantine)
+            report_event_log(stream, self.output_url, context, metrics, landed.interval)
         return metrics
 
     def lineage(self, *, has_ended: bool) -> OperatorLineage:

@@ -72,7 +72,7 @@ def banner(rows: Sequence[Mapping[str, Any]], now: datetime) -> Document | None:
     if any(headroom["certainty"] != "proven" for headroom in urgent or timed):
         text += " (estimate)"
         notes.append(f"Estimated for {len(estimates)} of {_count(len(timed), 'stream')}.")
-    if unknown := len(drained) - len(timed):
+    if unknown := len(rows) - len(timed):
         level = worst_level([level, "warning"])
         notes.append(f"Unknown for {_count(unknown, 'stream')}.")
     if sick := sum(row["level"] in ("bad", "warning") for row in rows):

@@ -63,7 +63,7 @@ def test_the_status_of_a_drain_matches_the_record_of_the_org(
 def test_the_status_of_an_event_log_names_the_last_run_with_quarantined_rows(statuses: TableStatusStore) -> None:
     for run, quarantined in (("run-1", 2), ("run-2", 0)):
         context = context_for("event_log", run_id=run)
-        report_event_log(URI, "s3://lake/tables", context, {"quarantined": quarantined}, replayed=False)
+        report_event_log(URI, "s3://lake/tables", context, {"quarantined": quarantined, "windows": [run]})
     [stored] = [document for section, document in sections(statuses).items() if section.startswith("event_log.")]
     assert (stored["task"]["run_id"], stored["quarantined"], stored["output_url"]) == ("run-2", 0, "s3://lake/tables")
     assert (stored["set_aside"]["rows"], stored["set_aside"]["task"]["run_id"]) == (2, "run-1")

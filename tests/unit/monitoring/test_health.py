@@ -46,6 +46,11 @@ def written(hours: float, **task: Any) -> Status:
     return Status(STREAM, "event_log.1", {"output_url": TABLES, "at": ago(hours), "task": {**TASK, **task}})
 
 
+def section(name: str, hours: float, **task: Any) -> Status:
+    """Return the status that a job stores about the folder of a replica."""
+    return Status(REPLICA, name, {"at": ago(hours), "task": {**TASK, **task}})
+
+
 def table(**facts: Any) -> Status:
     return Status(
         REPLICA, "tables", {"tables": {"Account": {"dirty": 0, "unclean_since": None, **facts}}, "at": ago(1)}
@@ -69,6 +74,13 @@ def test_time_left_is_an_assumption_without_a_confirmed_end() -> None:
     for confirmed, is_assumed in ((ago(1), False), (ago(73), True), (None, True)):
         found = findings([drain(confirmed_at=confirmed, last_event_time=ago(1))])
         assert [each.is_over_limit for _, each in found if each.kind == "end"] == ([False] if is_assumed else [])
+
+
+def test_a_stream_without_the_status_of_a_drain_is_not_healthy() -> None:
+    woken = Status(STREAM, "wait", {"reason": "events", "at": ago(1), "task": TASK})
+    [(_, found)] = findings([woken])
+    assert (found.kind, found.level, found.is_over_limit) == ("end", "warning", False)
+    assert found.detail == "no drain has stored a status, so the time until events are lost is unknown"
 
 
 @pytest.mark.parametrize(
@@ -105,12 +117,15 @@ def test_time_left_is_an_assumption_without_a_confirmed_end() -> None:
         ([drain(), failed(0.5)], ["orders.drain failed at"]),
         ([drain(), failed(2)], []),
         ([failed(2)], ["orders.drain failed at"]),
+        ([failed(2), written(1, task_id="event_log")], ["orders.drain failed at"]),
+        ([failed(2, REPLICA), section("replica", 1), section("refresh", 1, task_id="refresh")], []),
+        ([failed(2, REPLICA), section("refresh", 1, task_id="refresh")], ["orders.drain failed at"]),
         ([failed(2, TABLES), written(1)], []),
         ([failed(1, TABLES), written(2)], ["orders.drain failed at"]),
         ([failed(2, TABLES), written(1, task_id="other")], ["orders.drain failed at"]),
         (
             [Status(STREAM, "event_log.1", {"set_aside": {"rows": 3, "at": ago(9)}, "at": ago(1)})],
-            ["3 events were quarantined at"],
+            ["3 events were quarantined, the last at"],
         ),
         ([table()], []),
         ([table(dirty=5, unclean_since=ago(2))], []),
@@ -123,7 +138,7 @@ def test_time_left_is_an_assumption_without_a_confirmed_end() -> None:
         ([Status(CONNECTION, "allocation.D", {"allocation": "D", "max": 100, "remaining": 10, "at": ago(1)})], []),
         (
             [Status(CONNECTION, "allocation.D", {"allocation": "D", "max": 1000, "remaining": 99, "at": ago(1)})],
-            ["99 of 1,000 D remain"],
+            [f"99 of 1,000 D remained at {ago(1)}"],
         ),
     ],
 )

@@ -191,17 +191,35 @@ def test_status_documents_are_bounded() -> None:
 
 
 def test_quarantined_rows_are_reported_until_they_are_replayed() -> None:
-    def after(before: dict[str, Any] | None, rows: int, run: int, *, replayed: bool = False) -> dict[str, Any]:
-        facts = {"quarantined": rows, "at": f"{run}", "task": {"run_id": f"run-{run}"}}
-        return event_log_document(before, facts, replayed=replayed)
+    def after(before: dict[str, Any] | None, rows: int, run: int, *windows: str, **bounds: Any) -> dict[str, Any]:
+        facts = {"quarantined": rows, "windows": windows, "at": f"{run}", "task": {"run_id": f"run-{run}"}}
+        return event_log_document(before, facts, **bounds)
 
-    first = after(None, 3, 1)
-    assert first["set_aside"] == {"rows": 3, "at": "1", "task": {"run_id": "run-1"}}
-    second = after(first, 0, 2)
+    first = after(None, 3, 1, "a", "b")
+    assert first["set_aside"] == {"rows": 3, "parts": ["a", "b"], "at": "1", "task": {"run_id": "run-1"}}
+    second = after(first, 0, 2, "c")
     assert (second["set_aside"], second["quarantined"]) == (first["set_aside"], 0)
-    assert after(second, 2, 3)["set_aside"]["rows"] == 2
-    assert after(second, 1, 3, replayed=True)["set_aside"]["rows"] == 1
-    assert after(second, 0, 3, replayed=True)["set_aside"] is None
+    assert after(second, 0, 3, "a", "b")["set_aside"] is None
+    assert after(second, 0, 3, "b")["set_aside"] == {**first["set_aside"], "parts": ["a"]}
+    assert after(second, 1, 3, "a", "b")["set_aside"]["rows"] == 1
+    more = after(second, 2, 3, "d")["set_aside"]
+    assert (more["rows"], more["parts"], more["at"]) == (5, ["a", "b", "d"], "3")
+    assert after({"set_aside": more}, 0, 4, "d")["set_aside"]["parts"] == ["a", "b"]
+
+
+def test_quarantined_rows_of_an_interval_are_reported_until_that_interval_is_processed_again() -> None:
+    facts = {"windows": ["a"], "at": "1", "task": {"run_id": "run-1"}}
+    first = event_log_document(None, {**facts, "quarantined": 3}, ("10:00", "11:00"))
+    for other in (("11:00", "12:00"), None):
+        assert event_log_document(first, {**facts, "quarantined": 0}, other)["set_aside"] == first["set_aside"]
+    assert event_log_document(first, {**facts, "quarantined": 0}, ("10:00", "11:00"))["set_aside"] is None
+
+
+def test_a_run_without_readable_metrics_ends_no_quarantine() -> None:
+    facts: dict[str, Any] = {"at": "1", "task": {"run_id": "run-1"}}
+    first = event_log_document(None, {**facts, "quarantined": 3, "windows": ["a"]})
+    assert event_log_document(first, facts)["set_aside"] == first["set_aside"]
+    assert event_log_document(None, facts)["set_aside"] is None
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,14 @@ def test_the_banner_answers_when_events_are_lost(statuses: list[Status], level: 
     assert overview(statuses, NOW)["banner"] == {"level": level, "text": text, "note": note}
 
 
+def test_the_banner_counts_streams_of_which_no_drain_is_known() -> None:
+    uri = "sfstream://salesforce_default/event/New__e?subscription=airflow"
+    waiting = Status(uri, "wait", {"reason": "events", **task_fields(NOW)})
+    note = "This holds without another drain. Unknown for 1 stream. 1 stream below needs attention."
+    answer = overview([*streams(1), waiting], NOW)["banner"]
+    assert (answer["level"], answer["note"]) == ("warning", note)
+
+
 def test_there_is_no_banner_before_the_first_drain() -> None:
     uri = "sfstream://salesforce_default/event/New__e?subscription=airflow"
     assert overview([], NOW)["banner"] is None
@@ -229,6 +237,13 @@ def test_failure_ends_with_a_later_success() -> None:
     assert only([*drain_statuses(NOW + HOUR, "/event/Order__e"), failure], NOW + HOUR)["failures"] == []
 
 
+def test_success_of_an_event_log_does_not_end_the_failure_of_the_drain() -> None:
+    drain = drain_statuses(NOW - HOUR, "/event/Order__e")
+    failure = failure_status(NOW - timedelta(minutes=30), drain[0].subject, {"Error": "x"})
+    facts = {"output_url": "s3://lake/tables", "quarantined": 0, **task_fields(NOW, task_id="event_log")}
+    assert len(only([*drain, failure, Status(drain[0].subject, "event_log.0123", facts)])["failures"]) == 1
+
+
 def test_unfinished_wait_does_not_end_a_failure() -> None:
     drain = drain_statuses(NOW - HOUR, "/event/Order__e")
     subject = drain[0].subject
@@ -258,7 +273,7 @@ def test_a_stream_that_was_never_drained_is_shown() -> None:
     row = only([failure_status(NOW, uri, {"Error": "x"})])
     assert (row["level"], row["retention"]) == ("bad", 24 * 3600), "the shortest retention"
     assert set(row["certainty"].values()) == {"unknown"}
-    assert [each["text"] for each in row["concerns"]] == ["Task drain failed: x", "Never drained"]
+    assert [each["text"] for each in row["concerns"]] == ["Task drain failed: x", "No drain has stored a status"]
 
 
 def test_the_allocation_of_its_org_is_shown() -> None:
