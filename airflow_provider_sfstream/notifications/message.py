@@ -32,20 +32,22 @@ class LossSummary:
     :param events: one sentence for each gap and each missing span.
     :param quarantined: number of rows in quarantine.
     :param is_uncertain: ``events`` has one uncertain gap only, so that no event is known to be lost.
+    :param is_known: ``False``: there is no result that could show losses.
     """
 
     events: tuple[str, ...] = ()
     quarantined: int = 0
     is_uncertain: bool = False
+    is_known: bool = True
 
     def __bool__(self) -> bool:
         return bool(self.events or self.quarantined)
 
     @classmethod
     def from_result(cls, result: Any) -> Self:
-        """Return the losses in the XCom result of a task of this package; no losses for any other result."""
+        """Return the losses in the XCom result of a task of this package; unknown ones for any other result."""
         if not isinstance(result, Mapping):
-            return cls()
+            return cls(is_known=False)
         gap, missing = result.get("gap"), result.get("missing")
         events = [_gap(gap)] if isinstance(gap, Mapping) else []
         events += [_missing(span) for span in missing if isinstance(span, Mapping)] if isinstance(missing, list) else []
@@ -58,20 +60,22 @@ class LossSummary:
 
     @property
     def summary(self) -> str:
-        """Summary of the losses, in one sentence."""
+        """Summary of the losses, in one sentence after the outcome of the task."""
         if self.is_uncertain:
             return "Possible loss; no event is known to be lost. Events that were read are stored; the gap is recorded."
         if self.events:
             return "Events were lost. Events that were read are stored, and the loss is recorded."
         if self.quarantined:
             return "Rows could not be decoded, and are in quarantine."
-        return "The task succeeded. Its result has no gap, no missing span and no quarantined row."
+        if not self.is_known:
+            return "No result was read: losses and quarantined rows are unknown."
+        return "Its result has no gap, no missing span and no quarantined row."
 
     @property
     def data_loss(self) -> str:
         """Lost events and quarantined rows, one sentence for each."""
         rows = [f"{self.quarantined} rows are in quarantine."] if self.quarantined else []
-        return " ".join([*self.events, *rows]) or "None is recorded."
+        return " ".join([*self.events, *rows]) or ("None is recorded." if self.is_known else "Unknown.")
 
     @property
     def action(self) -> str:
@@ -139,7 +143,7 @@ class StreamMessage:
     def from_success(cls, context: Context, losses: LossSummary) -> Self:
         """Return the message of a task that succeeded, with the losses in its result."""
         parts = {
-            "Error": losses.summary,
+            "Error": losses.summary if losses else f"{_outcome(context)} {losses.summary}",
             "Context": _subject(context),
             "Data loss": losses.data_loss,
             "Action": losses.action,
@@ -176,6 +180,14 @@ class StreamMessage:
 def _subject(context: Context) -> str:
     task: Any = context.get("task")
     return "" if task is None else redacted(subject_of(task))
+
+
+def _outcome(context: Context) -> str:
+    """Return the outcome of a task, or of a DAG run, that did not fail."""
+    if "reason" in context:
+        return "The DAG run succeeded."
+    is_skipped = getattr(context.get("ti"), "state", None) == "skipped"
+    return "The task was skipped." if is_skipped else "The task succeeded."
 
 
 def missed_deadline(context: Mapping[str, Any]) -> StreamMessage | None:

@@ -153,11 +153,21 @@ def test_success_is_notified_only_on_loss(listener: Listener, webhook: str, resu
 
 
 def test_every_success_is_notified_without_only_on_loss(listener: Listener, webhook: str) -> None:
-    SalesforceStreamNotifier(http_conn_id=webhook, only_on_loss=False)(context("success"))
-    assert (
-        listener.received[0][2]["error"]
-        == "The task succeeded. Its result has no gap, no missing span and no quarantined row."
-    )
+    notifier = SalesforceStreamNotifier(http_conn_id=webhook, only_on_loss=False)
+    notifier(context("success", {"gap": None}))
+    # The worker cannot read the metrics of a Spark job, or the task is of another package.
+    notifier(context("success", None))
+    notifier(context("skipped", None))
+    notifier(context("success", {"gap": GAP}, reason="success"))
+    documents = [document for _, _, document in listener.received]
+    unknown = "No result was read: losses and quarantined rows are unknown."
+    assert [document["error"] for document in documents] == [
+        "The task succeeded. Its result has no gap, no missing span and no quarantined row.",
+        f"The task succeeded. {unknown}",
+        f"The task was skipped. {unknown}",
+        f"The DAG run succeeded. {unknown}",
+    ]
+    assert [document["data_loss"] for document in documents] == ["None is recorded.", *["Unknown."] * 3]
 
 
 def test_failed_dag_run_is_notified_and_successful_one_is_not(listener: Listener, webhook: str) -> None:
