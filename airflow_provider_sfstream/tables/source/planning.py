@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType, mem
 from airflow_provider_sfstream.tables.decode.self_described import table_of_topic
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.delta.landed_windows import event_dates, payload_formats
+from airflow_provider_sfstream.tables.event_log.decoding import EventPlan
 from airflow_provider_sfstream.tables.event_log.table_plans import (
     Schemas,
     TableSources,
@@ -29,13 +30,12 @@ from airflow_provider_sfstream.tables.source.files import SourceFiles
 
 @dataclass(frozen=True)
 class Part:
-    """One file of a window, by its URL and SHA-256. ``refused``: why schemas are unusable, by schema ID."""
+    """One file of a window, by its URL and SHA-256. The plan has one table, and none for raw rows."""
 
     manifest: Manifest
     url: str
     sha256: str
-    plan: TablePlan
-    refused: Mapping[str, str] = field(default_factory=dict)
+    plan: EventPlan
 
 
 class Planner:
@@ -58,11 +58,10 @@ class Planner:
         parts = []
         for manifest in manifests:
             stream = manifest.stream
-            references = (WindowReference(manifest.window.window_id, stream.org_id, stream.topic),)
-            plan, refused = TablePlan({}, {}, {}, references), {}
+            plan = EventPlan({}, {}, (WindowReference(manifest.window.window_id, stream.org_id, stream.topic),), ())
             if decode and manifest.window.event_count:
-                plan, refused = self._plan(manifest, references), self.schemas(manifest).refused
-            parts += [Part(manifest, url, sum_, plan, refused) for url, sum_ in manifest.file_sums().items()]
+                plan = self._plan(manifest, plan.windows)
+            parts += [Part(manifest, url, sum_, plan) for url, sum_ in manifest.file_sums().items()]
         return parts
 
     def columns(self, manifests: Sequence[Manifest]) -> dict[str, ColumnType]:
@@ -88,16 +87,15 @@ class Planner:
         has_event_times = manifest.payload_encoding == "avro" and self.schemas(manifest).all_have_event_time()
         return event_dates(manifest) if has_event_times else None
 
-    def _plan(self, manifest: Manifest, references: tuple[WindowReference, ...]) -> TablePlan:
-        registry = ColumnRegistry(dict(self._events))
+    def _plan(self, manifest: Manifest, references: tuple[WindowReference, ...]) -> EventPlan:
+        registry, table = ColumnRegistry(dict(self._events)), table_of_topic(manifest.stream.topic)
         _, schemas, fields = place_columns(manifest.window.window_id, self._sources(manifest), registry)
         plan = TablePlan(self._events, schemas, fields, references)
         self._check(manifest, plan, registry)
-        return plan
+        return EventPlan({table: plan}, self.schemas(manifest).refused, references, (table,))
 
     def _sources(self, manifest: Manifest) -> TableSources:
-        texts = {id_: text for schemas in self.schemas(manifest).tables.values() for id_, text in schemas.items()}
-        sources = TableSources(schemas=texts)
+        sources = TableSources(schemas=self.schemas(manifest).usable())
         if manifest.payload_encoding != "avro":
             table, (_, own) = table_of_topic(manifest.stream.topic), payload_formats(manifest)
             surveyed = survey_fields(ArrowFrame(partial(self._batches, manifest)), (table,))
@@ -137,9 +135,8 @@ def _field_columns(plan: TablePlan) -> Iterator[tuple[str, str]]:
 
 
 _NAMES = ("_topic", "topic", "_org_id", "org_id", "window_id")
-_COVERS: Mapping[str, Callable[[date, date, date], bool]] = {
-    "EqualTo": lambda first, last, value: first <= value <= last,
-    "EqualNullSafe": lambda first, last, value: first <= value <= last,
+_COVERS: Mapping[str, Callable[[Any, Any, Any], bool]] = {
+    **dict.fromkeys(("EqualTo", "EqualNullSafe", "In"), lambda first, last, value: first <= value <= last),
     "GreaterThan": lambda first, last, value: last >= value,
     "LessThan": lambda first, last, value: first <= value,
 }
@@ -157,24 +154,19 @@ def may_pass(filters: Iterable[Any], manifest: Manifest, dates: Dates) -> bool:
 
 def _may_pass(filter_: Any, manifest: Manifest, dates: Dates) -> bool:
     path: tuple[str, ...] = getattr(filter_, "attribute", ())
-    column, kind = path[0] if len(path) == 1 else "", type(filter_).__name__
+    column, kind = path[0] if len(path) == 1 else "", type(filter_).__name__.removesuffix("OrEqual")
+    bounds: tuple[Any, Any] | None = dates if column in ("event_date", "_event_time") else None
     if column in _NAMES:
         names = {**vars(manifest.stream), "window_id": manifest.window.window_id}
-        own = names[column.removeprefix("_")]
-        if kind in ("EqualTo", "EqualNullSafe"):
-            return bool(filter_.value == own)
-        return kind != "In" or own in filter_.value
-    if dates is None or column not in ("event_date", "_event_time"):
+        bounds = (names[column.removeprefix("_")],) * 2
+    if bounds is None or kind not in _COVERS:
         return True
-    if kind == "In":
-        return any(_covers("EqualTo", dates, value) for value in filter_.value)
-    return _covers(kind, dates, getattr(filter_, "value", None))
+    values = [_day(value) for value in (filter_.value if kind == "In" else [filter_.value])]
+    return any(not isinstance(value, type(bounds[0])) or _COVERS[kind](*bounds, value) for value in values)
 
 
-def _covers(kind: str, dates: tuple[date, date], value: Any) -> bool:
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            return True
-        value = value.astimezone(UTC).date()
-    covers = _COVERS.get(kind.removesuffix("OrEqual"))
-    return covers is None or not isinstance(value, date) or covers(*dates, value)
+def _day(value: Any) -> Any:
+    """Return the day (UTC) of a time, ``None`` if it has no time zone; any other value unchanged."""
+    if not isinstance(value, datetime):
+        return value
+    return None if value.tzinfo is None else value.astimezone(UTC).date()

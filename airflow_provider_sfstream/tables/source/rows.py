@@ -9,18 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, SchemaError
-from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, conform
+from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, record_batch
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
-from airflow_provider_sfstream.tables.decode.self_described import WITH_SCHEMA
 from airflow_provider_sfstream.tables.delta.column_registry import type_of_spark
 from airflow_provider_sfstream.tables.rows.event_batches import (
     ENVELOPE,
     PARTITIONS,
     QUARANTINE,
     Batches,
-    decode_rows,
     quarantined,
-    refused_rows,
 )
 from airflow_provider_sfstream.tables.runner.embedded import landed_batches
 from airflow_provider_sfstream.tables.source.files import SourceFiles
@@ -51,9 +48,8 @@ def _decoded(landed: Batches, part: Part, options: SourceOptions) -> Batches:
     for batch in landed:
         if part.manifest.erased:  # erased payloads must not fail a query
             batch = batch.filter(pc.greater(pc.binary_length(batch.column("payload")), 0))
-        readable, refused = _split(batch, part)
-        decoded = decode_rows(readable, part.plan)
-        undecodable = len(refused) + sum(map(len, decoded.quarantined))
+        decoded = [decoded for _, decoded in part.plan.decode(iter([batch]))]
+        undecodable = sum(len(rows) for each in decoded for rows in each.quarantined)
         if undecodable and options.on_undecodable == "fail":
             stream, window_id = part.manifest.stream, part.manifest.window.window_id
             raise SchemaError(
@@ -62,36 +58,17 @@ def _decoded(landed: Batches, part: Part, options: SourceOptions) -> Batches:
                 "landing has them unchanged. Read them and the reasons with the option rows=quarantine, and the other "
                 "events with on_undecodable=leave_out."
             )
-        yield from decoded.rows
+        yield from (rows for each in decoded for rows in each.rows)
 
 
 def _quarantined(landed: Batches, part: Part, options: SourceOptions) -> Batches:
-    for batch in landed:
-        readable, refused = _split(batch, part)
-        yield from decode_rows(readable, part.plan).quarantined
-        if len(refused):
-            yield refused_rows(refused, part.refused, part.plan.windows)
-
-
-def _split(batch: pa.RecordBatch, part: Part) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Return the rows that have a usable schema, or need none, and the other rows."""
-    described = pc.is_in(batch.column("format"), pa.array(WITH_SCHEMA))
-    has_schema = pc.is_in(batch.column("schema_id"), pa.array(list(part.plan.schemas), pa.string()))
-    refused = pc.and_(described, pc.invert(has_schema))
-    if not pc.any(refused).as_py():
-        return batch, batch.slice(0, 0)
-    return batch.filter(pc.invert(refused)), batch.filter(refused)
+    return (rows for _, decoded in part.plan.decode(landed) for rows in decoded.quarantined)
 
 
 def _projected(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     names = {name.lower(): name for name in batch.schema.names}
-    arrays = [
-        conform(batch.column(names[column.name.lower()]), column.type)
-        if column.name.lower() in names
-        else pa.nulls(len(batch), column.type)
-        for column in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    values = {name: batch.column(names[name.lower()]) for name in schema.names if name.lower() in names}
+    return record_batch(values, schema, len(batch))
 
 
 _FIXED: dict[RowKind, dict[str, ColumnType]] = {
