@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_provider_sfstream.tables.event_log.decoding import EventPlan
+from airflow_provider_sfstream.tables.event_log.delta_tables import EventPlan
 from airflow_provider_sfstream.tables.rows.arrow_rows import NO_PLACES, PLACES, Numbers, Places, places_of
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, WindowReference
 from airflow_provider_sfstream.tables.runner.engine import Engine, Frame

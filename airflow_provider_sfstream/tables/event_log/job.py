@@ -20,8 +20,7 @@ from airflow_provider_sfstream.tables.decode.self_described import WITH_SCHEMA, 
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.delta.landed_windows import event_dates, load_windows
 from airflow_provider_sfstream.tables.event_log.config import EventLogConfig, EventLogMetrics
-from airflow_provider_sfstream.tables.event_log.decoding import EventPlan
-from airflow_provider_sfstream.tables.event_log.delta_tables import DeltaTables
+from airflow_provider_sfstream.tables.event_log.delta_tables import DeltaTables, EventPlan
 from airflow_provider_sfstream.tables.event_log.duplicates import find_duplicates
 from airflow_provider_sfstream.tables.event_log.table_plans import (
     SurveyedFields,

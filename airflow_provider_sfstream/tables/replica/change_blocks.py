@@ -13,7 +13,7 @@ import pyarrow as pa
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.delta.delta_table import TableFile
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
-from airflow_provider_sfstream.tables.event_log.decoding import by_table
+from airflow_provider_sfstream.tables.event_log.delta_tables import by_table
 from airflow_provider_sfstream.tables.event_log.table_plans import place
 from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink, Incoming
 from airflow_provider_sfstream.tables.replica.rewritten_files import RewriteResult, table_files

@@ -14,7 +14,7 @@ from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType, mem
 from airflow_provider_sfstream.tables.decode.self_described import table_of_topic
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.delta.landed_windows import event_dates, payload_formats
-from airflow_provider_sfstream.tables.event_log.decoding import EventPlan
+from airflow_provider_sfstream.tables.event_log.delta_tables import EventPlan
 from airflow_provider_sfstream.tables.event_log.table_plans import (
     Schemas,
     TableSources,
