@@ -76,7 +76,7 @@ def catalog_tables(
 
     :param sync: also mirror the table.
     """
-    from airflow_provider_sfstream.tables.iceberg.folder import iceberg_tables
+    from airflow_provider_sfstream.tables.iceberg.mirror import iceberg_tables
 
     check_catalog(catalog_conn_id, namespace)
     files = ObjectStorageFiles(output_conn_id)

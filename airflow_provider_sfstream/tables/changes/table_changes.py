@@ -12,19 +12,23 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from airflow_provider_sfstream.exceptions import LandingError
 from airflow_provider_sfstream.tables.changes.changed_files import ChangedFiles, Since, StoredFiles, changed_files
-from airflow_provider_sfstream.tables.changes.row_changes import all_of_type, changed_rows, with_change_types
 from airflow_provider_sfstream.tables.decode.arrow_columns import record_batch
 from airflow_provider_sfstream.tables.replica.file_groups import divided_ids, file_groups_of_table
-from airflow_provider_sfstream.tables.rows.arrow_rows import Numbers, as_batch, distinct
+from airflow_provider_sfstream.tables.rows.arrow_rows import Numbers, as_batch, distinct, is_true
 from airflow_provider_sfstream.tables.rows.event_batches import Batches
 from airflow_provider_sfstream.tables.rows.shuffle import Spool, file_groups_of, packed, split, unpacked
 from airflow_provider_sfstream.tables.runner.embedded import part_batches
 from airflow_provider_sfstream.tables.runner.engine import JobFiles
 
+CHANGE_TYPE = "_change_type"
+"""Column of Delta's change data feed: ``insert``, ``update_postimage`` or ``delete``."""
+_TYPES = pa.array(["delete", "insert", "update_postimage"])
 _MOST_BYTES = 32 << 20
 """Bytes of rows, in Arrow, to compare at a time. The comparison needs several times as much memory."""
 _Group: TypeAlias = tuple[StoredFiles, StoredFiles]
@@ -82,8 +86,8 @@ def _changes(files: ChangedFiles) -> Batches:
             if former and new:
                 yield from _compared(files, (former, new))
             else:
-                change_type = "delete" if former else "insert"
-                yield from (all_of_type(rows, change_type) for rows in _rows(files, former or new, files.schema))
+                for rows in _rows(files, former or new, files.schema):
+                    yield _typed(rows, pa.repeat("delete" if former else "insert", len(rows)))
     except OSError as error:
         raise LandingError(
             f"A file of {files.location.uri} cannot be read: {error}. The rows read so far are not all changes: undo "
@@ -162,3 +166,65 @@ def _changed(files: ChangedFiles, rows: Sequence[tuple[int, pa.RecordBatch]]) ->
     )
     if len(changed := changed_rows(former, new, files.key)):
         yield changed
+
+
+def with_change_types(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of changed rows."""
+    return schema.append(pa.field(CHANGE_TYPE, pa.string()))
+
+
+def changed_rows(before: pa.Table, after: pa.Table, key: Sequence[str]) -> pa.RecordBatch:
+    """Return the rows that only one version has, in the order of their keys.
+
+    A deleted row has its last values. Rows are equal if all values are: null equals null, and floats are compared by
+    their bits, so NaN equals NaN.
+
+    :param before: rows of the earlier version, in any order; ``after``: those of the later one, with the same schema.
+    :param key: columns that identify a row in a version.
+    """
+    rows = as_batch(pa.concat_tables([before, after]))
+    places = _places_of_one_version(rows, len(before))
+    is_after = places >= len(before)
+    keys = rows.select(list(key)).take(pa.array(places)).append_column("is_after", pa.array(is_after))
+    order = pc.sort_indices(keys, [(name, "ascending") for name in keys.schema.names]).to_numpy()
+    places, is_after = places[order], is_after[order]
+    # Of the two rows of a changed record, the former directly precedes the new one.
+    is_former = np.append(~is_after[:-1] & is_after[1:], False) if len(places) else np.zeros(0, bool)
+    for name in key:
+        values = keys[name].take(pa.array(order))
+        is_former[:-1] &= is_true(pc.equal(values[:-1], values[1:]))
+    types = is_after.astype(np.int8) + np.roll(is_former, 1)
+    return _typed(rows.take(pa.array(places[~is_former])), _TYPES.take(types[~is_former]))
+
+
+def _places_of_one_version(rows: pa.RecordBatch, former: int) -> Numbers:
+    """Return the places of the rows that one version has more often than the other. The first ``former`` rows are those
+    of the earlier version."""
+    columns = [flat for column in rows.columns for flat in _flat(column)]
+    names = [str(number) for number in range(len(columns))]
+    sides = np.repeat([-1, 1], [former, len(rows) - former])
+    table = pa.table([*columns, sides, np.arange(len(rows))], names=[*names, "side", "place"])
+    totals = [("side", "sum"), ("place", "min"), ("place", "max")]
+    counted = table.group_by(names, use_threads=False).aggregate(totals)
+    counted = counted.filter(pc.not_equal(counted["side_sum"], 0))
+    surplus = counted["side_sum"].to_numpy()
+    places = np.where(surplus > 0, counted["place_max"].to_numpy(), counted["place_min"].to_numpy())
+    return np.repeat(places, np.abs(surplus))
+
+
+def _flat(column: pa.Array) -> Iterator[pa.Array]:
+    """Yield columns by whose values rows can be grouped, and that are equal exactly if the values are."""
+    if pa.types.is_struct(column.type):
+        yield column.is_valid()
+        for number in range(column.type.num_fields):
+            yield from _flat(pc.struct_field(column, number))
+    elif pa.types.is_nested(column.type):
+        yield pa.array([None if value is None else repr(value) for value in column.to_pylist()], pa.string())
+    elif pa.types.is_floating(column.type):
+        yield column.view(pa.int64() if pa.types.is_float64(column.type) else pa.int32())
+    else:
+        yield column
+
+
+def _typed(rows: pa.RecordBatch, types: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([*rows.columns, types], schema=with_change_types(rows.schema))

@@ -8,10 +8,11 @@ but the partition's: no statistics that an erasure would have to remove.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -27,9 +28,17 @@ from pyiceberg.utils.datetime import date_to_days
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, PositionConflictError
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
+from airflow_provider_sfstream.tables.event_log.tables import find_tables
+from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE
+from airflow_provider_sfstream.tables.replica.delta_sink import versions_named
+from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
+from airflow_provider_sfstream.tables.runner.engine import JobFiles
 
 log = logging.getLogger(__name__)
 
+METADATA = "_sfstream/iceberg"
+"""Folder of the metadata. It is outside of the Delta tables, because a program that drops an Iceberg table may delete
+the table's whole folder."""
 DELTA_TABLE, DELTA_ID, DELTA_VERSION = "sfstream.delta-table", "sfstream.delta-table-id", "sfstream.delta-version"
 """Property of an Iceberg table, and two of its snapshots."""
 READABLE = timedelta(hours=24)
@@ -272,3 +281,25 @@ def _mirrored_version(table: Table) -> int:
 
 def _summary(snapshot: Snapshot) -> Mapping[str, Any]:
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
+
+
+def iceberg_tables(files: JobFiles, base: str, catalog: Catalog, namespace: str) -> Iterator[IcebergTable]:
+    """Yield the Iceberg table of each table of an event log and a replica, named in lower case, as Glue requires.
+
+    The version of a replica's table is that of the current snapshot, so readers see no part of a run.
+    """
+    location, store = files.table_location(base), SnapshotStore(files, base)
+
+    def version_of(name: str) -> DeltaVersion:
+        (number,) = versions_named([store.current()]).get(name, {None})
+        return DeltaVersion.read(DeltaTableLog(location.below(name)), number)
+
+    oldest = {name: min(numbers) for name, numbers in versions_named(store.kept()).items()}
+    current = versions_named([store.current()])
+    events = find_tables(files, base)
+    if "_delta_log" in files.folders(f"{base}/{QUARANTINE_TABLE}"):
+        events.append(QUARANTINE_TABLE)
+    for name in (*events, *sorted(current)):
+        metadata = f"{storage_uri(location.uri)}/{METADATA}/{name}"
+        identifier = (*namespace.split("."), name.lower())
+        yield IcebergTable(catalog, identifier, metadata, partial(version_of, name), oldest.get(name, 0))

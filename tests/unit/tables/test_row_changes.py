@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_provider_sfstream.tables.changes.row_changes import changed_rows
+from airflow_provider_sfstream.tables.changes.table_changes import changed_rows
 
 NAN = float("nan")
 TYPES = {
