@@ -248,9 +248,8 @@ def joined(parts: Sequence[DecodedEvents]) -> DecodedEvents | None:
 
 def let_through(error: BaseException) -> None:
     """Raise an error again if a payload did not cause it."""
-    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-        raise error
-    if isinstance(error, MemoryError):
+    is_of_payload = isinstance(error, Exception) or type(error).__name__ == "PanicException"
+    if not is_of_payload or isinstance(error, MemoryError):
         raise error
 
 

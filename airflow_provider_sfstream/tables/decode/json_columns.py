@@ -145,7 +145,7 @@ def _reader(value: Value) -> Reader:
     if value.conversion == "struct":
         return _struct_reader(value)
     if value.item is not None:
-        return _array_reader(value.item) if value.conversion == "array" else _map_reader(value.item)
+        return _items_reader(value, value.item)
     if value.conversion == "json":
         return _each(json_text, pa.string())
     return _PRIMITIVE_READERS[str(value.type)]
@@ -206,44 +206,26 @@ def _struct_reader(value: Value) -> Reader:
     return read
 
 
-def _array_reader(item: Value) -> Reader:
-    items = _item_reader(item)
+def _items_reader(value: Value, item: Value) -> Reader:
+    """Return the function for arrays, or maps, whose items are ``item``."""
+    kinds, reader, is_map = {*kinds_of(item), type(None)}, _reader(item), value.conversion == "map"
 
     def read(values: list[Any]) -> pa.Array:
-        flat = items([inner for value in values if value for inner in value])
-        return pa.ListArray.from_arrays(_offsets(values), flat, mask=_missing(values))
-
-    return read
-
-
-def _map_reader(item: Value) -> Reader:
-    items = _item_reader(item)
-
-    def read(values: list[Any]) -> pa.Array:
-        keys = pa.array([key for value in values if value for key in value], pa.string())
-        flat = items([inner for value in values if value for inner in value.values()])
-        return pa.MapArray.from_arrays(_offsets(values), keys, flat, mask=_missing(values))
-
-    return read
-
-
-def _item_reader(item: Value) -> Reader:
-    kinds, reader = {*kinds_of(item), type(None)}, _reader(item)
-
-    def read(values: list[Any]) -> pa.Array:
-        for value in values:
-            if type(value) not in kinds:
-                raise ValueError(f"{kind_name(value)} does not fit the type of the items")
+        items = [inner for value in values if value for inner in (value.values() if is_map else value)]
+        for inner in items:
+            if type(inner) not in kinds:
+                raise ValueError(f"{kind_name(inner)} does not fit the type of the items")
         try:
-            return reader(values)
+            flat = reader(items)
         except SchemaMismatchError as mismatches:  # indexes of items are not those of their arrays
             raise ValueError(str(mismatches)) from mismatches
+        offsets = pa.array(accumulate((len(value or ()) for value in values), initial=0), pa.int32())
+        if not is_map:
+            return pa.ListArray.from_arrays(offsets, flat, mask=_missing(values))
+        keys = pa.array([key for value in values if value for key in value], pa.string())
+        return pa.MapArray.from_arrays(offsets, keys, flat, mask=_missing(values))
 
     return read
-
-
-def _offsets(values: list[Any]) -> pa.Array:
-    return pa.array(accumulate((len(value or ()) for value in values), initial=0), pa.int32())
 
 
 def _missing(values: list[Any]) -> pa.Array | None:

@@ -90,14 +90,9 @@ class JsonDecoder(_ParsingDecoder):
 
     def _times(self, columns: Sequence[pa.Array], size: int) -> pa.Array:
         def read(rows: list[int]) -> pa.Array:
-            return event_times(
-                self._members, [column.take(pa.array(rows, pa.int64())) for column in columns], len(rows)
-            )
+            return event_times(self._members, [column.slice(rows[0], len(rows)) for column in columns], len(rows))
 
-        try:
-            times = event_times(self._members, columns, size)
-        except ValueError:
-            times = convert(read, list(range(size)))  # to find the invalid rows
+        times = convert(read, list(range(size)))  # which calls it for all rows, or for each to find the invalid ones
         if self._has_event_time and times.null_count:
             timeless = [row for row, missing in enumerate(times.is_null().to_pylist()) if missing]
             raise SchemaMismatchError(dict.fromkeys(timeless, "the event has no time"))
