@@ -60,7 +60,7 @@ class EventLogErasure:
         self._base, self._entity = files.url(output), entity
         location = files.table_location(self._base)
         self._tables: list[tuple[str, DeltaTableLog]] = []
-        stored_rules, event = StoredRules.read(files, self._base), change_event_of(entity)
+        stored_rules, event = StoredRules(files, self._base), change_event_of(entity)
         for name in find_tables(files, self._base):
             table = DeltaTableLog(location.below(name), job)
             if name != event and (name.endswith(CHANGE_EVENT) or not _headers(table.version())):

@@ -70,7 +70,7 @@ def run(engine: Engine, config: EventLogConfig) -> EventLogMetrics:
     metrics = EventLogMetrics(window_ids, application_id=engine.application_id)
     if any(event_counts):
         base = files.url(config.output_url)
-        stored_rules = StoredRules.read(files, base)
+        stored_rules = StoredRules(files, base)
         stored_rules.check(config.rules)
         job = EventLogJob(engine, manifests, config, stored_rules)
         tables = DeltaTables(engine, base, job.tables(base), job.references, config.job or engine.application_id)

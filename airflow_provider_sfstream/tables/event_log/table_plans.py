@@ -59,7 +59,7 @@ class Schemas:
 
     def all_have_event_time(self) -> bool:
         """Return whether every event has its own time, and thus the same event date in every window."""
-        return all(has_event_time(text) for schemas in self.tables.values() for text in schemas.values())
+        return all(map(has_event_time, self.usable().values()))
 
 
 def read_schemas(files: TextFiles, manifests: Iterable[Manifest]) -> Schemas:
@@ -88,9 +88,8 @@ def read_schemas(files: TextFiles, manifests: Iterable[Manifest]) -> Schemas:
             result.refused[schema_id] = f"schema {schema_id} cannot be used: {error}"
         else:
             result.tables.setdefault(table, {})[schema_id] = text
-    for schemas in result.tables.values():
-        for schema_id in schemas:
-            result.refused.pop(schema_id, None)
+    for schema_id in result.usable():
+        result.refused.pop(schema_id, None)
     return result
 
 

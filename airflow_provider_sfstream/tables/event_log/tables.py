@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import date
 
 import pyarrow as pa
@@ -53,29 +52,25 @@ def _has_events(files: JobFiles, table: str) -> bool:
     return "_delta_log" in folders and any(folder.startswith("event_date=") for folder in folders)
 
 
-@dataclass(frozen=True)
 class StoredRules:
-    """Field protection rules by table, stored in one folder."""
+    """Field protection rules by table, as stored when it is created.
 
-    files: JobFiles
-    folder: str
-    tables: Mapping[str, FieldRules]
+    :param base: folder of the tables.
+    """
 
-    @classmethod
-    def read(cls, files: JobFiles, base: str) -> StoredRules:
-        """Return the rules of the tables below a folder."""
-        folder = f"{base}/_sfstream/fields"
-        tables = [name.removesuffix(".json") for name in files.file_names(folder) if name.endswith(".json")]
-        return cls(files, folder, {table: _rules(files, f"{folder}/{table}.json") for table in tables})
+    def __init__(self, files: JobFiles, base: str) -> None:
+        self._files, self._folder = files, f"{base}/_sfstream/fields"
+        urls = {name: f"{self._folder}/{name}" for name in files.file_names(self._folder) if name.endswith(".json")}
+        self._tables = {name.removesuffix(".json"): _rules(files, url) for name, url in urls.items()}
 
     def check(self, rules: FieldRules) -> None:
         """Check that a job with these rules applies those of every table."""
-        for table, stored in sorted(self.tables.items()):
-            rules.check_keep(stored, f"The table {table} ({self.folder}/{table}.json)")
+        for table, stored in sorted(self._tables.items()):
+            rules.check_keep(stored, f"The table {table} ({self._folder}/{table}.json)")
 
     def rules_of(self, table: str) -> FieldRules:
         """Return the rules of a table."""
-        return self.tables.get(table, NO_RULES)
+        return self._tables.get(table, NO_RULES)
 
     def keep(self, tables: Iterable[str], rules: FieldRules) -> None:
         """Store the rules that apply to tables from now on."""
@@ -83,7 +78,7 @@ class StoredRules:
         for table in tables if rules else ():
             if self.rules_of(table) != recorded:
                 document = {"format": _FORMAT, "version": _VERSION, "table": table, "rules": to_document(recorded)}
-                self.files.replace_text(f"{self.folder}/{table}.json", json.dumps(document, indent=1))
+                self._files.replace_text(f"{self._folder}/{table}.json", json.dumps(document, indent=1))
 
 
 def _rules(files: JobFiles, url: str) -> FieldRules:
