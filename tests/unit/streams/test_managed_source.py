@@ -704,6 +704,34 @@ class TestCommit:
         assert not source.commit(rid(3))
         assert salesforce.log == []
 
+    def test_lost_commit_is_not_inferred_from_a_later_event_of_the_response(self) -> None:
+        """The commit was lost, and another client committed an event before it."""
+
+        class MovingClock(Clock):
+            def sleep(self, seconds: float) -> None:
+                salesforce.committed, salesforce.events = 1, 4
+                super().sleep(seconds)
+
+        salesforce = scripted(3, [3, CAUGHT_UP], [3], commit_faults=deque([fault()]))
+        source = source_on(salesforce, MovingClock())
+        assert events_of(responses(source, COMMITTED)) == ids(1, 2, 3)
+        assert not source.commit(rid(3.5))
+
+    def test_position_of_a_quiet_topic_is_committed(self) -> None:
+        salesforce = scripted(5, [CAUGHT_UP], committed=5)
+        source = source_on(salesforce)
+        assert events_of(responses(source, rid(5))) == []
+        assert source.commit(rid(5.6)), "no event lies between it and the named position"
+        assert salesforce.committed == 5.5
+
+    def test_events_of_the_topic_are_committed_after_the_managed_stream_broke(self) -> None:
+        """The ordinary subscription delivered all events, and agreed with the managed stream at event 8."""
+        salesforce = scripted(9, [2, fault()], [2], committed=7)
+        source = source_on(salesforce)
+        assert events_of(responses(source, rid(5)), ServiceUnavailableError) == ids(6, 7, 8, 9)
+        assert source.commit(rid(9))
+        assert salesforce.committed == 9
+
     def test_commit_is_refused_if_the_position_moved(self) -> None:
         salesforce = scripted(3, [3, fault()], [1, CAUGHT_UP])
         source = source_on(salesforce)
