@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.event_log.delta_tables import EventPlan
+from airflow_provider_sfstream.tables.job_config import BATCH_BYTES
 from airflow_provider_sfstream.tables.rows.arrow_rows import NO_PLACES, PLACES, Numbers, Places, places_of
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, WindowReference
+from airflow_provider_sfstream.tables.rows.shuffle import gathered
 from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
 
 EVENT_KEYS = pa.schema(
@@ -24,8 +26,8 @@ EVENT_KEYS = pa.schema(
 """A landed row, by its place, or a row of a table, by the number of the window that wrote it (``owner``)."""
 _COPIES = pa.schema([("places", pa.binary()), ("stay", pa.binary())])
 _QUARANTINED = pa.schema([("window_id", pa.string()), ("ordinal", pa.int64())])
-_NO_OWNER = -1
-"""Owner of rows of tables that no window of the run wrote."""
+_NONE = -1
+"""Owner of rows of tables that no window of the run wrote; place of any row of a table."""
 _ROWS_OF_A_TASK = 1_000_000
 """Rows whose keys a task compares: about 100 MiB."""
 
@@ -108,7 +110,7 @@ def _stored_keys(windows: Sequence[WindowReference]) -> Rows:
             partitions = batch.column("window_id") if has_window else pa.nulls(len(batch), pa.string())
             columns = (batch.column("_org_id"), batch.column("_topic"), partitions)
             stored = zip(*(column.to_pylist() for column in columns), strict=True)
-            pairs = [(streams.get((org_id, topic)), numbers.get(window, _NO_OWNER)) for org_id, topic, window in stored]
+            pairs = [(streams.get((org_id, topic)), numbers.get(window, _NONE)) for org_id, topic, window in stored]
             stream, owner = (pa.array([pair[n] for pair in pairs], pa.int32()) for n in (0, 1))
             keys = [stream, batch.column("_replay_id"), pa.nulls(len(batch), pa.int64()), owner]
             yield pa.RecordBatch.from_arrays(keys, schema=EVENT_KEYS).filter(stream.is_valid())
@@ -118,88 +120,64 @@ def _stored_keys(windows: Sequence[WindowReference]) -> Rows:
 
 def _copies(unreadable: Places) -> Rows:
     """Return a function for ``mapInArrow`` that compares all keys of some events, those of landed rows first. It yields
-    the places of the landed rows of events with several rows, and for each whether it stays."""
+    the places of the landed rows of events that have several rows that are not consecutive, or that the tables have
+    from a window that is not of the run, and for each whether it stays.
+
+    :param unreadable: rows that cannot be decoded, as far as is known.
+    """
 
     def rows(batches: Batches) -> Batches:
-        landed = _Landed()
-        for batch in batches:
-            landed.add(batch)
-        places, stay = landed.copies(unreadable)
+        keys = pa.Table.from_batches(_of_landed_events(batches), EVENT_KEYS)
+        events, count = _numbered_events(keys)
+        places, owner = (pc.fill_null(keys[name], _NONE).to_numpy() for name in ("place", "owner"))
+        del keys
+        is_landed = places != _NONE
+        owners, foreign = np.full(count, _NONE), np.zeros(count, bool)
+        np.maximum.at(owners, events[~is_landed], owner[~is_landed])
+        foreign[events[~is_landed & (owner == _NONE)]] = True
+        places, events = places[is_landed], events[is_landed]
+        order = np.lexsort((places, events))
+        places, events = places[order], events[order]
+        first = np.flatnonzero(np.diff(events, prepend=-1))
+        counts = np.diff(first, append=len(events))
+        suspicious = (places[first + counts - 1] - places[first] + 1 != counts) | foreign[events[first]]
+        mask = np.repeat(suspicious, counts)
+        places, events = places[mask], events[mask]
+        # The remaining rows are in the order of event and place.
+        begins = np.diff(events, prepend=-1) != 0
+        first, event = np.flatnonzero(begins), np.cumsum(begins) - 1
+        # The same number for consecutive rows, and different numbers for others.
+        follows = places - (np.arange(len(places)) - first[event])
+        in_table = places // PLACES == owners[events]
+        best = np.lexsort((places, ~in_table, unreadable.include(places), event))[first]
+        stay = (follows == follows[best][event]) & ~foreign[events]
         if len(places):
-            yield pa.RecordBatch.from_arrays(
-                [pa.array([places.tobytes()]), pa.array([stay.tobytes()], pa.binary())], schema=_COPIES
-            )
+            yield pa.RecordBatch.from_pydict({"places": [places.tobytes()], "stay": [stay.tobytes()]}, _COPIES)
 
     return rows
 
 
-class _Landed:
-    """Keys of landed rows, and the stored rows of their events in the tables."""
-
-    def __init__(self) -> None:
-        self._batches: list[pa.RecordBatch] = []
-        self._ids: pa.Array | None = None
-        self._events = self._places = np.array([], np.int64)
-
-    def add(self, keys: pa.RecordBatch) -> None:
+def _of_landed_events(batches: Batches) -> Batches:
+    """Yield the keys of landed rows, and then those of the tables' rows with the same replay IDs."""
+    landed: list[pa.Array] = []
+    ids: pa.Array | None = None
+    for keys in gathered(batches, BATCH_BYTES):  # each lookup hashes all IDs first
         is_landed = keys.column("place").is_valid()
-        if self._ids is None:
-            self._batches.append(keys.filter(is_landed))
+        if ids is None:
+            yield keys.filter(is_landed)
+            landed.append(keys.column("replay_id").filter(is_landed))
             if pc.all(is_landed).as_py():
-                return
-            self._encode()
+                continue
+            ids = pc.unique(pa.chunked_array(landed))
         elif pc.any(is_landed).as_py():
             raise RuntimeError("A key of a landed row was received after the keys of tables.")
-        self._record_stored(keys.filter(pc.invert(is_landed)))
+        is_stored = pc.and_(pc.invert(is_landed), pc.is_in(keys.column("replay_id"), value_set=ids))
+        yield keys.filter(is_stored)
 
-    def _encode(self) -> None:
-        keys = pa.Table.from_batches(self._batches, EVENT_KEYS)
-        self._batches.clear()
-        encoded = keys["replay_id"].combine_chunks().dictionary_encode()
-        self._ids = encoded.dictionary
-        self._streams = 1 + (pc.max(keys["stream"]).as_py() or 0)
-        events = encoded.indices.to_numpy().astype(np.int64) * self._streams + keys["stream"].to_numpy()
-        places = keys["place"].to_numpy()
-        order = np.lexsort((places, events))
-        self._events, self._places = events[order], places[order]
-        self._first = np.flatnonzero(np.diff(self._events, prepend=-1))
-        self._owners = np.full(len(self._first), _NO_OWNER)
-        self._foreign = np.zeros(len(self._first), bool)
 
-    def _record_stored(self, keys: pa.RecordBatch) -> None:
-        """Record which events the tables already have."""
-        keys = keys.filter(pc.less(keys.column("stream"), self._streams))
-        id_numbers = pc.index_in(keys.column("replay_id"), value_set=self._ids)
-        keys, id_numbers = keys.filter(id_numbers.is_valid()), id_numbers.drop_null().to_numpy().astype(np.int64)
-        if not len(keys):
-            return
-        stored, owner = id_numbers * self._streams + keys.column("stream").to_numpy(), keys.column("owner").to_numpy()
-        events = self._events[self._first]
-        at = np.minimum(np.searchsorted(events, stored), len(events) - 1)
-        is_landed = events[at] == stored
-        np.maximum.at(self._owners, at[is_landed], owner[is_landed])
-        self._foreign[at[is_landed & (owner == _NO_OWNER)]] = True
-
-    def copies(self, unreadable: Places) -> tuple[Numbers, Numbers]:
-        """Return the places of the landed rows of events that have several rows that are not consecutive, or that the
-        tables have from a window that is not of the run, and a mask of the rows that stay.
-
-        :param unreadable: rows that cannot be decoded, as far as is known.
-        """
-        if self._ids is None:
-            self._encode()
-        counts = np.diff(self._first, append=len(self._events))
-        last = self._places[self._first + counts - 1] if len(counts) else self._places
-        suspicious = (last - self._places[self._first] + 1 != counts) | self._foreign
-        mask = np.repeat(suspicious, counts)
-        places = self._places[mask]
-        owners, foreign = (np.repeat(values, counts)[mask] for values in (self._owners, self._foreign))
-        # The remaining rows are in the order of event and place.
-        number = np.arange(len(places))
-        first = np.flatnonzero(np.diff(self._events[mask], prepend=-1))
-        event = np.searchsorted(first, number, side="right") - 1
-        # The same number for consecutive rows, and different numbers for others.
-        follows = places - (number - first[event])
-        in_table = places // PLACES == owners
-        best = np.lexsort((places, ~in_table, unreadable.include(places), event))[first]
-        return places, (follows == follows[best][event]) & ~foreign
+def _numbered_events(keys: pa.Table) -> tuple[Numbers, int]:
+    """Return the number of the event of each key, from 0, and the number of events."""
+    ids, streams = keys["replay_id"].combine_chunks().dictionary_encode().indices, keys["stream"].to_numpy()
+    numbers = ids.to_numpy().astype(np.int64) * (1 + streams.max(initial=0)) + streams
+    events = pa.array(numbers).dictionary_encode()
+    return events.indices.to_numpy(), len(events.dictionary)
