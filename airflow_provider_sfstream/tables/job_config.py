@@ -6,9 +6,9 @@ import json
 import re
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal, Self, get_args
@@ -45,7 +45,8 @@ def check_characters(output_url: str) -> None:
 class JobConfig:
     """Arguments of all jobs.
 
-    In JSON, an argument whose default is ``None`` must be text: give a number a number as its default.
+    In JSON, an argument whose default is ``None`` must be text, or the text of a time: give a number a number as its
+    default.
 
     :param output_url: folder of the tables, as a URL.
     :param metrics_url: URL of the file to which the job writes its metrics as JSON; ``None``: no file.
@@ -81,45 +82,44 @@ class JobConfig:
 
     @classmethod
     def from_arguments(cls, arguments: Sequence[str]) -> Self:
-        """Return the config of arguments from :meth:`to_arguments`, or of one that a user wrote."""
-        text = "".join(arguments)
-        with suppress(ValueError, zlib.error):  # otherwise it is the JSON itself
-            text = zlib.decompress(b64decode(text, validate=True)).decode()
-        return cls.from_json(text)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Return the config of JSON from :meth:`to_json`, or from a user.
+        """Return the config of arguments from :meth:`to_arguments`, or of JSON that a user wrote.
 
         :raises ConfigurationError: if it is not a JSON object with ``output_url``, or an argument is unknown or
             invalid. Nothing was written.
         """
+        text = "".join(arguments)
+        with suppress(ValueError, zlib.error):  # otherwise it is the JSON itself
+            text = zlib.decompress(b64decode(text, validate=True)).decode()
         try:
             document = json.loads(text)
         except ValueError as error:
             raise ConfigurationError(f"The config of the job is not JSON: {error}. Nothing was written.") from None
         if not isinstance(document, dict) or not document.get("output_url"):
             raise ConfigurationError("The config of the job is not a JSON object with output_url. Nothing was written.")
-        return cls.from_document(document)
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Return the config of a parsed document."""
-        defaults = {each.name: each.default for each in fields(cls) if each.repr}
-        if unknown := sorted(document.keys() - defaults.keys()):
+        accepted = {each.name: each for each in fields(cls) if each.repr}
+        if unknown := sorted(document.keys() - accepted.keys()):
             raise ConfigurationError(
-                f"The job has no argument {unknown[0]}. It accepts {', '.join(defaults)}. Nothing was written."
+                f"The job has no argument {unknown[0]}. It accepts {', '.join(accepted)}. Nothing was written."
             )
-        arguments: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
-        }
-        for name, value in arguments.items():
-            kind = str if defaults[name] in (None, MISSING) else type(defaults[name])
-            accepted = {kind, int if kind is float else datetime}  # isinstance would accept true as a whole number
-            has_texts = not isinstance(value, tuple) or all(isinstance(item, str) for item in value)
-            if not has_texts or type(value) not in accepted:
-                raise ConfigurationError(f"{name}={value!r} must be of the type {kind.__name__}. Nothing was written.")
-        return cls(**arguments)
+        return cls(**{name: _value(accepted[name], value) for name, value in document.items()})
+
+
+def _value(argument: Field[Any], value: Any) -> Any:
+    """Return the value of an argument from its JSON form."""
+    if argument.type == "datetime | None":
+        try:
+            return datetime.fromisoformat(value)
+        except (TypeError, ValueError):
+            raise ConfigurationError(
+                f"{argument.name}={value!r} is not an ISO 8601 time. Nothing was written."
+            ) from None
+    value = tuple(value) if isinstance(value, list) else value
+    kind = str if argument.default in (None, MISSING) else type(argument.default)
+    accepted = {kind, int if kind is float else kind}  # isinstance would accept true as a whole number
+    has_texts = not isinstance(value, tuple) or all(isinstance(item, str) for item in value)
+    if not has_texts or type(value) not in accepted:
+        raise ConfigurationError(f"{argument.name}={value!r} must be of the type {kind.__name__}. Nothing was written.")
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.job_config import WindowsJobConfig
@@ -45,12 +44,6 @@ class EventLogConfig(WindowsJobConfig):
                 "Set both event_time_from and a later event_time_to, or neither of them. Nothing was written."
             )
 
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Return the config of a parsed document."""
-        times = {name: _time(name, document[name]) for name in ("event_time_from", "event_time_to") if name in document}
-        return super().from_document({**document, **times})
-
     def partition_of(self, window: ReplayWindow) -> str:
         """Return the name of the partition that a window is written to.
 
@@ -62,13 +55,6 @@ class EventLogConfig(WindowsJobConfig):
         own = ".own" if window.window_id in self.own_windows else ""
         first, end = self.event_time_from.astimezone(UTC), self.event_time_to.astimezone(UTC)
         return f"{window.window_id}.{first:%Y%m%dT%H%M%S.%fZ}-{end:%Y%m%dT%H%M%S.%fZ}{own}"
-
-
-def _time(name: str, text: Any) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        raise ConfigurationError(f"{name}={text!r} is not an ISO 8601 time. Nothing was written.") from None
 
 
 @dataclass

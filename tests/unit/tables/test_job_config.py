@@ -56,7 +56,7 @@ def test_a_driver_gets_the_config_of_the_operator(config: JobConfig, monkeypatch
 def test_the_key_is_in_no_text_of_a_config() -> None:
     assert KEY not in EVENT_LOG.to_json() + repr(EVENT_LOG)
     with pytest.raises(ConfigurationError, match="has no argument hash_key"):
-        EventLogConfig.from_json(json.dumps({"output_url": "t", "hash_key": KEY}))
+        EventLogConfig.from_arguments([json.dumps({"output_url": "t", "hash_key": KEY})])
 
 
 def test_a_driver_without_the_key_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_invalid_job_config_is_refused(kind: type[JobConfig], value: Any, messag
         value = {"output_url": "t", **value}
     text = value if isinstance(value, str) else json.dumps(value)
     with pytest.raises(ConfigurationError, match=message):
-        kind.from_json(text)
+        kind.from_arguments([text])
 
 
 def test_the_windows_of_a_long_backlog_fit_into_a_command_line() -> None:
