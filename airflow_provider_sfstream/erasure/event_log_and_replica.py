@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from airflow_provider_sfstream.erasure.record_ids import RecordIds
 from airflow_provider_sfstream.erasure.table import (
@@ -30,7 +30,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.salesforce.topics import CHANGE_EVENT, change_event_of
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableVersion
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
-from airflow_provider_sfstream.tables.event_log.tables import PARTITION_BY, StoredRules, find_tables
+from airflow_provider_sfstream.tables.event_log.tables import PARTITION_BY, TABLE_NAME, StoredRules
 from airflow_provider_sfstream.tables.job_config import METRICS
 from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE
 from airflow_provider_sfstream.tables.replica.delta_sink import HISTORY, PROGRESS, versions_named
@@ -52,29 +52,37 @@ class EventLogErasure:
     """Erasure of an object's records from the tables of an event log, below one folder.
 
     :param job: name of the job, for the tables' history.
-    :raises ConfigurationError: if a table cannot be searched, because its events do not name their records. Nothing was
-        erased.
+    :raises ConfigurationError: if there is no event log, or a table cannot be searched, because its events do not name
+        their records. Nothing was erased.
     """
 
     def __init__(self, files: JobFiles, output: str, entity: str, job: str) -> None:
         self._base, self._entity = files.url(output), entity
         location = files.table_location(self._base)
         self._tables: list[tuple[str, DeltaTableLog]] = []
-        stored_rules, event = StoredRules(files, self._base), change_event_of(entity)
-        for name in find_tables(files, self._base):
+        stored_rules, event = StoredRules(files, self._base), change_event_of(entity).lower()
+        folders = {name: files.folders(f"{self._base}/{name}") for name in files.folders(self._base)}
+        if not any(inner == "_delta_log" or _is_date(inner) for each in folders.values() for inner in each):
+            raise ConfigurationError(
+                f"There is no event log at {self._base}. Nothing was erased. Correct event_log_urls, or remove the URL."
+            )
+        # A killed job may have left files of a table without a log.
+        for name in (name for name, each in folders.items() if TABLE_NAME.fullmatch(name) and any(map(_is_date, each))):
             table = DeltaTableLog(location.below(name), job)
-            if name != event and (name.endswith(CHANGE_EVENT) or not _headers(table.version())):
+            version, is_own = table.version(), name.lower() == event
+            can_search = version.number < 0 or _has_headers(version)  # without a version, there are only files
+            if not is_own and (name.endswith(CHANGE_EVENT) or not can_search):
                 continue
             coverage = coverage_of(stored_rules.rules_of(name), name)
             treatment = coverage.treatment_of((HEADER, "recordIds"), is_opaque=True)
-            if treatment is not None or not _headers(table.version()):
+            if treatment is not None or not can_search:
                 raise ConfigurationError(
                     f"The table {self._base}/{name} does not store the record IDs of its events, so records cannot be "
                     "erased from it. Nothing was erased. Erase the records from the landing first. Then write a new "
                     "table from the landing to another folder, and delete this one."
                 )
             self._tables.append((name, table))
-        if QUARANTINE_TABLE in files.folders(self._base):
+        if QUARANTINE_TABLE in folders:
             self._tables.append((QUARANTINE_TABLE, DeltaTableLog(location.below(QUARANTINE_TABLE), job)))
 
     @property
@@ -111,23 +119,24 @@ class ReplicaErasure:
     def __init__(self, files: JobFiles, output: str, entity: str, job: str) -> None:
         self._files, self._base, self._job = files, files.url(output), job
         self._location = files.table_location(self._base)
-        self._entity = entity
         self._store = SnapshotStore(files, self._base)
-        snapshot = self._store.current()
+        snapshot, folders = self._store.current(), files.folders(self._base)
         if not snapshot.number:
             raise ConfigurationError(f"There is no replica at {self._base}. Nothing was erased.")
-        if _FORMER_QUARANTINE in files.folders(self._base):
+        names = {name.lower(): name for name in (*folders, *snapshot.tables)}
+        self._entity = names.get(entity.lower(), entity)
+        if _FORMER_QUARANTINE in folders:
             raise ConfigurationError(
                 f"{self._base}/{_FORMER_QUARANTINE} has undecodable events of an early version of this package, and an "
                 "erasure does not search it. Nothing was erased. Read the events that you still need, and delete the "
                 "folder."
             )
-        table = snapshot.tables.get(entity)
+        table = snapshot.tables.get(self._entity)
         if table is not None and "id" in table.hidden:
             raise ConfigurationError(
-                f"The table {entity} of the replica at {self._base} does not store the IDs of its records, so records "
-                "cannot be erased from it. Nothing was erased. Erase the records from the landing first. Then build a "
-                "new replica from the landing, and delete this one."
+                f"The table {self._entity} of the replica at {self._base} does not store the IDs of its records, so "
+                "records cannot be erased from it. Nothing was erased. Erase the records from the landing first. Then "
+                "build a new replica from the landing, and delete this one."
             )
 
     def run(self, ids: RecordIds) -> dict[str, int]:
@@ -138,23 +147,21 @@ class ReplicaErasure:
             completes the erasure.
         """
         counted = Counter[str](dict.fromkeys(("rows", "listed", "quarantined", "files"), 0))
-        snapshot = self._store.current()
-        table, erasures = snapshot.tables.get(self._entity), list[TableErasure]()
-        if table is not None:
-            after, listed = self._without_listed(table, ids)
-            for name, number in ((self._entity, table.version), (HISTORY.format(self._entity), table.history)):
-                log = self._table(name)
-                if number is None or log.version().number < 0:
-                    continue
+        snapshot, erasures, versions = self._store.current(), list[TableErasure](), dict[str, Any]()
+        table = snapshot.tables.get(self._entity)
+        numbers = (None, None) if table is None else (table.version, table.history)
+        for name, number in zip((self._entity, HISTORY.format(self._entity)), numbers, strict=True):
+            log = self._table(name)
+            if number is not None:  # None: no snapshot names the table, but a killed job may have begun it
                 log.restore(number)
-                rows = partial(erased_records, ids=ids)
-                erasures.append(TableErasure(name, log, rows, lambda column: column == "Id", progress=[PROGRESS]))
-                counted["rows"] += erasures[-1].rewrite()
-                if number >= 0:
-                    newest = log.version().number
-                    is_table = name == self._entity
-                    after = replace(after, version=newest) if is_table else replace(after, history=newest)
-            counted["listed"] = listed
+            rows = partial(erased_records, ids=ids)
+            erasures.append(TableErasure(name, log, rows, lambda column: column == "Id", progress=[PROGRESS]))
+            counted["rows"] += erasures[-1].rewrite()
+            if number is not None and number >= 0:
+                versions["version" if name == self._entity else "history"] = log.version().number
+        if table is not None:
+            after, counted["listed"] = self._without_listed(table, ids)
+            after = replace(after, **versions)
             if after != table:
                 following = snapshot.next({}, {self._entity: after}, datetime.now(UTC))
                 self._store.publish(replace(following, job=self._job))
@@ -211,7 +218,11 @@ def _of_quarantine(table: DeltaTableLog, ids: RecordIds, entity: str) -> TableEr
     return TableErasure(QUARANTINE_TABLE, table, partial(erased_quarantine, ids=ids, entity=entity), is_of_quarantine)
 
 
-def _headers(version: TableVersion) -> Sequence[str]:
-    """Return the columns of a table that have headers of change events."""
-    fields = json.loads(version.schema_json)["fields"] if version.schema_json else []
-    return [field["name"] for field in fields if is_header(field["name"])]
+def _is_date(folder: str) -> bool:
+    """Return whether a folder has the files of one date of an event table."""
+    return folder.startswith("event_date=")
+
+
+def _has_headers(version: TableVersion) -> bool:
+    """Return whether a table has columns with headers of change events."""
+    return any(is_header(field["name"]) for field in json.loads(version.schema_json)["fields"])

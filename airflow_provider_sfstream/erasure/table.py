@@ -39,7 +39,11 @@ _LOG = "_delta_log"
 _OWN = "part-erased-"
 """Prefix of the names of new files. They never contain a row of an erased record."""
 _REASON = "erased: the payload contained the ID of an erased record"
-_ENTRY = re.compile(r"(\d{20})\.(json|checkpoint\..*parquet)")
+_ENTRY = re.compile(r"(\d{20})\.(.+)")
+"""Number and kind of a file of the log: a commit, a checkpoint, or another program's file that repeats their values."""
+_CHECKPOINT = re.compile(r"checkpoint\..*parquet")
+_PARQUET = re.compile(r".*\.parquet(#\d+)?")
+"""Data file; with the suffix, the unfinished file of a deltalake that was killed, on a local disk."""
 
 
 class TableErasure:
@@ -89,8 +93,8 @@ class TableErasure:
         live = self._table.version().files
         dead = {
             file.path: file.mtime
-            for file in self._filesystem.get_file_info(fs.FileSelector("", recursive=True))
-            if file.is_file and file.path.endswith(".parquet") and not file.path.startswith(f"{_LOG}/")
+            for file in self._filesystem.get_file_info(fs.FileSelector("", allow_not_found=True, recursive=True))
+            if file.is_file and _PARQUET.fullmatch(file.path) and not file.path.startswith(f"{_LOG}/")
             if file.path not in live
         }
         removable, young = list[str](), list[str]()
@@ -132,18 +136,21 @@ class TableErasure:
         with self._filesystem.open_input_file(path) as source:
             file = pq.ParquetFile(source)
             names = [name for name in file.schema_arrow.names if self._is_searched(name)]
-            for batch in file.iter_batches(columns=names if narrow else None):
+            for batch in file.iter_batches(columns=names if narrow else None) if names else ():
                 yield self._rows(batch)
 
     def _has_records(self, path: str) -> bool:
-        """Return whether a file has rows of the records, or is unreadable, for example because a kill truncated it."""
+        """Return whether a file has rows of the records, or its content is unreadable, for example because a kill
+        truncated it."""
         try:
             return any(changed for changed, _ in self._batches(path, narrow=True))
-        except pa.ArrowInvalid:
+        except (pa.ArrowInvalid, OSError):
+            with self._filesystem.open_input_file(path) as source:
+                source.read()  # fails if the storage is the cause, not the content
             return True
 
     def _entries(self) -> list[tuple[int, str, str]]:
-        """Return number, kind and path of each entry of the log and each checkpoint."""
+        """Return number, kind and path of each file of the log that belongs to a version."""
         files = self._filesystem.get_file_info(fs.FileSelector(_LOG, allow_not_found=True))
         matches = ((_ENTRY.fullmatch(file.base_name), file.path) for file in files)
         return [(int(match[1]), match[2], path) for match, path in matches if match]
@@ -152,6 +159,8 @@ class TableErasure:
         """Return the paths of the files that the log adds, and of those that it removes."""
         paths: dict[str, set[str]] = {"add": set(), "remove": set()}
         for _, kind, entry in self._entries():
+            if kind != "json" and not _CHECKPOINT.fullmatch(kind):
+                continue
             with self._filesystem.open_input_file(entry) as source:
                 if kind == "json":
                     actions = [json.loads(line) for line in source.read().splitlines()]

@@ -30,9 +30,6 @@ from airflow_provider_sfstream.salesforce.topics import Api
 
 log = logging.getLogger(__name__)
 
-_SEARCHED_FOLDERS = 20
-"""Number of a stream's newest window folders in which to search for a manifest that identifies the stream."""
-
 
 class LandingCatalog:
     """Reader and writer of the manifests of one landing.
@@ -191,21 +188,18 @@ class LandingCatalog:
             return [stream for stream in streams if self._list(self.landing.windows_folder(stream))]
 
     def streams(self) -> list[Stream]:
-        """Return every stream that has windows here. Lists folders, and reads one manifest of each stream."""
+        """Return every stream that has windows here. Lists folders, and reads the newest manifest of each stream."""
         folders = [self.landing.base]
         with storage_errors(f"The streams of {self.landing.url} could not be listed"):
             for _ in ("org", "api", "topic", "subscription"):
                 folders = self._subfolders(folders)
-            manifests = (self._any_manifest(f"{folder}/windows") for folder in folders)
+            manifests = (self._newest_manifest(f"{folder}/windows") for folder in folders)
             return [manifest.stream for manifest in manifests if manifest is not None]
 
-    def _any_manifest(self, folder: str) -> Manifest | None:
-        """Return one of the newest manifests in the windows folder of a stream; ``None`` if it has none."""
-        folders = [folder]
-        for _ in ("year", "month", "day", "window"):
-            folders = self._subfolders(folders)[-_SEARCHED_FOLDERS:]
-        window_paths = (folder.removeprefix(self.landing.base) for folder in reversed(folders))
-        manifests = (self._read(f"{self.landing.url}{folder}/{MANIFEST}") for folder in window_paths)
+    def _newest_manifest(self, folder: str) -> Manifest | None:
+        """Return the newest manifest in the windows folder of a stream; ``None`` if it has none."""
+        window_paths = (path.removeprefix(self.landing.base) for path in self._window_folders(folder))
+        manifests = (self._read(f"{self.landing.url}{path}/{MANIFEST}") for path in window_paths)
         return next((manifest for manifest in manifests if manifest is not None), None)
 
     def _subfolders(self, folders: Iterable[str]) -> list[str]:
@@ -226,8 +220,13 @@ class LandingCatalog:
     def window_ids(self, stream: Stream) -> Iterator[str]:
         """Yield the IDs of all window folders, starting with the run that was due last. Lists folders."""
         with storage_errors(f"The windows of {stream} could not be listed"):
-            for _, folder in newest_days(self._filesystem, self.landing.windows_folder(stream)):
-                yield from sorted(self._list(folder), reverse=True)
+            for path in self._window_folders(self.landing.windows_folder(stream)):
+                yield path.rpartition("/")[2]
+
+    def _window_folders(self, folder: str) -> Iterator[str]:
+        """Yield the folders of all windows in the windows folder of a stream, as :meth:`window_ids`."""
+        for _, day in newest_days(self._filesystem, folder):
+            yield from (f"{day}/{name}" for name in sorted(self._list(day), reverse=True))
 
     def chain(self, stream: Stream, head_window_id: str) -> Iterator[Manifest]:
         """Yield the window ``head_window_id`` and the live windows before it, newest first.

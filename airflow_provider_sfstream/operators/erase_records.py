@@ -101,6 +101,7 @@ class EraseRecordsOperator(RetriedOperator):
         from airflow_provider_sfstream.erasure.event_log_and_replica import EventLogErasure, ReplicaErasure
         from airflow_provider_sfstream.erasure.landing import Erasure, erase_from_streams, streams_to_search
         from airflow_provider_sfstream.erasure.record_ids import RecordIds
+        from airflow_provider_sfstream.tables.event_log.tables import find_tables
         from airflow_provider_sfstream.tables.replica.snapshot_store import FOLDER as SNAPSHOTS
 
         entity, landing_url = self.entity, self.landing_url
@@ -122,12 +123,17 @@ class EraseRecordsOperator(RetriedOperator):
                 f"Neither {landing_url} nor an event log has change events of {entity}. Check entity, landing_url and "
                 "event_log_urls. Nothing was erased."
             )
-        with_replica = [url for url in event_log_urls if files.file_names(f"{url.rstrip('/')}/{SNAPSHOTS}")]
-        missing = sorted({url.rstrip("/") for url in with_replica} - {url.rstrip("/") for url in replica_urls})
-        if missing:
-            raise ConfigurationError(
-                f"{', '.join(missing)} also holds a replica, which is not in replica_urls. Add it. Nothing was erased."
-            )
+        with_replica = {url for url in event_log_urls if files.file_names(f"{url.rstrip('/')}/{SNAPSHOTS}")}
+        with_event_log = {url for url in replica_urls if find_tables(files, url.rstrip("/"))}
+        for content, argument, urls, named in (
+            ("a replica", "replica_urls", with_replica, replica_urls),
+            ("an event log", "event_log_urls", with_event_log, event_log_urls),
+        ):
+            if missing := sorted({url.rstrip("/") for url in urls} - {url.rstrip("/") for url in named}):
+                raise ConfigurationError(
+                    f"{', '.join(missing)} also holds {content}, which is not in {argument}. Add it. Nothing was "
+                    "erased."
+                )
         erasure = Erasure.begin(catalog.landing, run, entity, records.in_full, datetime.now(UTC))
         result: dict[str, Any] = {
             "erasure_id": erasure.erasure_id,

@@ -81,14 +81,17 @@ def channel_of(topic: str) -> str:
 
 def change_event_of(entity: str) -> str:
     """Return the name of an object's change event: ``ContactChangeEvent``, ``Visit__ChangeEvent`` of ``Visit__c``."""
-    return f"{entity[:-1] if entity.endswith('__c') else entity}{CHANGE_EVENT}"
+    return f"{entity[:-1] if entity.lower().endswith('__c') else entity}{CHANGE_EVENT}"
 
 
 def can_carry_changes(topic: str, entity: str) -> bool:
-    """Return whether a topic can carry an object's change events: its own topic, or a channel of change events."""
-    return topic.startswith("/data/") and (
-        topic == f"/data/{change_event_of(entity)}" or not topic.endswith(CHANGE_EVENT)
-    )
+    """Return whether a topic can carry an object's change events: its own topic, or a channel of change events.
+
+    Salesforce's names are case-insensitive.
+    """
+    name = topic.lower()
+    is_own = name == f"/data/{change_event_of(entity)}".lower()
+    return name.startswith("/data/") and (is_own or not name.endswith(CHANGE_EVENT.lower()))
 
 
 def slug(text: str) -> str:

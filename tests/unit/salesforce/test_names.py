@@ -160,6 +160,7 @@ def test_the_channel_of_a_filtered_push_topic_is_the_push_topic() -> None:
 def test_the_change_event_of_an_object(entity: str, event: str) -> None:
     assert change_event_of(entity) == event
     assert can_carry_changes(f"/data/{event}", entity)
+    assert can_carry_changes(f"/data/{event.lower()}", entity.upper())
 
 
 @pytest.mark.parametrize(
