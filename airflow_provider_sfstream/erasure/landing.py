@@ -1,8 +1,8 @@
 """Erasure of records from a landing: the record of the erasure, the streams to search, and the windows to rewrite.
 
 :class:`Erasure` is one JSON document below the landing, written before any record is erased. It holds no record ID. It
-    holds an HMAC-SHA-256 of each, and their random key: they prove that a certain ID was erased. Every reader of the
-    document can also try IDs until one matches, so protect it like the IDs themselves.
+    holds an HMAC-SHA-256 of each, and their random key: once finished, they prove that an ID was erased. Every reader of
+    the document can also try IDs until one matches, so protect it like the IDs themselves.
 
 An erasure writes new files of a window without the payloads of the records, then a new manifest, then removes the old
 files. Each event keeps its row: place, replay ID, event ID, schema ID and time. Positions, counts and the chain of
@@ -48,7 +48,7 @@ class Erasure:
 
     :param erasure_id: equal for all tries of the run; manifests name it.
     :param hashes: hashes of the IDs, as hex: HMAC-SHA-256 of the 18 characters, keyed with ``salt`` (hex).
-    :param finished_at: ``None`` until a try has erased all records.
+    :param finished_at: ``None`` until a try has searched everything, so also while folders of windows are unfinished.
     :param result: counts, as the operator returns them.
     """
 
@@ -81,8 +81,9 @@ class Erasure:
         return erasure
 
     def finish(self, landing: Landing, result: dict[str, Any], now: datetime) -> None:
-        """Record that all records are erased."""
-        replace(self, finished_at=now, result=result).write(landing)
+        """Record the result of a try, and that all records are erased, unless windows were not searched."""
+        finished_at = None if result["landing"]["unfinished"] else now
+        replace(self, finished_at=finished_at, result=result).write(landing)
 
     def write(self, landing: Landing) -> None:
         """Write the document, which replaces the earlier one."""

@@ -35,7 +35,8 @@ class EraseRecordsOperator(RetriedOperator):
     the operator again after the deletion in Salesforce has landed. A backfill within 72 hours, or a refresh, can store
     a record again.
 
-    ``{landing_url}/erasures/{erasure_id}.json`` records the user, the time and a keyed hash of each id. Safe to
+    ``{landing_url}/erasures/{erasure_id}.json`` records the user, the time and a keyed hash of each id;
+    ``finished_at`` is null while there are ``unfinished`` folders of windows. Safe to
     retry and to kill at any line; a retry completes the erasure. No drain, prune, or job of these tables may run at the
     same time.
 
@@ -144,5 +145,5 @@ class EraseRecordsOperator(RetriedOperator):
             "replicas": {url: each.run(records) for url, each in replicas.items()},
         }
         erasure.finish(catalog.landing, result, datetime.now(UTC))
-        self.log.info("Erased %d records of %s: %s", len(records), entity, result)
+        self.log.info("Searched for %d record IDs of %s: %s", len(records), entity, result)
         return result

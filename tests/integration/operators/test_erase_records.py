@@ -311,6 +311,26 @@ def test_invalid_erasure_arguments_are_refused_before_anything_changes(
     assert {path: path.read_bytes() for path in lake.rglob("*") if path.is_file()} == before
 
 
+def test_an_erasure_with_unsearched_windows_is_not_recorded_as_finished(lake: Path, source: Lake) -> None:
+    newest = max(lake.glob("landing/**/manifest.json"))
+    unfinished = newest.parent.with_name(f"{newest.parent.name}-killed")
+    shutil.copytree(newest.parent, unfinished)
+    (unfinished / "manifest.json").unlink()
+
+    def finished_at(result: dict[str, Any]) -> Any:
+        record = json.loads((lake / f"landing/erasures/{result['erasure_id']}.json").read_text())
+        assert record["result"] == result
+        return record["finished_at"]
+
+    result = erase(lake, [source.person])
+    assert result["landing"]["unfinished"] == 1
+    assert finished_at(result) is None
+    assert files_with(lake, source.person[:15]), "in the folder that was not searched"
+    shutil.rmtree(unfinished)
+    assert finished_at(erase(lake, [source.person])) is not None
+    assert files_with(lake, source.person[:15]) == []
+
+
 def test_an_event_log_with_masked_record_ids_is_refused(source: Lake, tmp_path: Path) -> None:
     shutil.copytree(source.folder, tmp_path / "lake")
     windows = [manifest.window.manifest_url for manifest, _ in landed(tmp_path / "lake")]
