@@ -29,7 +29,8 @@ def topics(salesforce_conn_id: SalesforceConnId = "salesforce_default", as_json:
     with progress("Reading the org's topics"):
         visible = EventTopicHook(salesforce_conn_id).all()
     rows = [vars(topic) for topic in visible.topics]
-    show_rows(rows, {"topic": "Topic", "events": "Events"}, as_json=as_json, none="The user sees no topic of the org.")
+    none = "No topic could be listed." if visible.unseen else "The user sees no topic of the org."
+    show_rows(rows, {"topic": "Topic", "events": "Events"}, as_json=as_json, none=none)
     for unread in visible.unseen:
         typer.echo(f"Not read: {unread}", err=True)
 

@@ -154,7 +154,7 @@ class EventChannelHook(SalesforceLoginHook):
         return EventChannelChange(after, before)
 
     def delete(self, channel: str, *, confirm_removal: bool = False) -> EventChannel | None:
-        """Delete a channel and its members. Return its former settings; ``None`` if it did not exist.
+        """Delete a channel and its members. Return its former settings; ``None`` if it does not exist or is hidden.
 
         :raises ConfigurationError: without ``confirm_removal``. Nothing was contacted.
         """

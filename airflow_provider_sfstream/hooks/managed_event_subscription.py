@@ -167,7 +167,8 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
     def delete(
         self, subscription: str, *, confirm_position_loss: bool = False
     ) -> ManagedEventSubscriptionRecord | None:
-        """Delete the record and its **committed replay ID**. Return the former record; ``None`` if it did not exist.
+        """Delete the record and its **committed replay ID**. Return the former record; ``None`` if it does not exist or
+        is hidden from this user.
 
         :raises ConfigurationError: without ``confirm_position_loss``. Nothing was contacted.
         """

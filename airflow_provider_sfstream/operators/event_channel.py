@@ -119,7 +119,7 @@ class SalesforceEventChannelOperator(RetriedOperator):
     def _delete(self, hook: EventChannelHook) -> dict[str, Any]:
         channel = hook.delete(self.channel, confirm_removal=self.confirm_removal)
         if channel is None:
-            self.log.info("Channel %s does not exist.", self.channel)
+            self.log.info("Channel %s was not found: it does not exist, or is hidden from this user.", self.channel)
             was: dict[str, Any] = {"channel": self.channel, "topic": None, "label": None, "members": []}
         else:
             was = channel.as_dict()

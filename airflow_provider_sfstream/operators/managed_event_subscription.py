@@ -116,14 +116,15 @@ class DeleteManagedEventSubscriptionOperator(RetriedOperator):
 
     Its open stream ends. Landed windows and their records do not change.
 
-    Safe to retry and to clear: it succeeds if the subscription does not exist.
+    Safe to retry and to clear: it succeeds if the subscription does not exist, or is hidden from the connection's user.
 
     The XCom result is a dict: ``managed_subscription`` (as given), ``id``, ``developer_name`` and ``topic_name`` of
-    the deleted subscription, ``None`` if it did not exist, and ``changed`` (whether this try deleted it).
+    the deleted subscription, ``None`` if none was found, and ``changed`` (whether this try deleted it).
 
     :param managed_subscription: developer name, or id of the record (from ``18x`` on). (templated)
     :param confirm_position_loss: must be ``True``: you accept that the position is lost.
-    :param wait_until_visible: succeed only once the Pub/Sub API has the change, which takes up to about two minutes.
+    :param wait_until_visible: after a deletion succeed only once the Pub/Sub API has it, which takes up to about two
+        minutes.
     :param visibility_timeout: seconds to wait for that; then the task fails and may be retried.
     :param salesforce_conn_id: Airflow connection of the org. (templated)
     :raises ConfigurationError: at construction, without ``confirm_position_loss=True``, or if an argument cannot be
@@ -158,7 +159,8 @@ class DeleteManagedEventSubscriptionOperator(RetriedOperator):
         with airflow_errors(self):
             record = hook.delete(self.managed_subscription, confirm_position_loss=self.confirm_position_loss)
             if record is None:
-                self.log.info("Managed event subscription %s does not exist.", self.managed_subscription)
+                text = "Managed event subscription %s was not found: it does not exist, or is hidden from this user."
+                self.log.info(text, self.managed_subscription)
             if self.wait_until_visible and _may_be_unseen(record is not None, context):
                 seen_as = record.id if record is not None else self.managed_subscription
                 hook.wait_until_visible(seen_as, "deleted", timeout=self.visibility_timeout)

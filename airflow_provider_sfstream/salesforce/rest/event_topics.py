@@ -58,8 +58,10 @@ class EventTopicClient(ToolingRecordsClient):
         return EventTopics(topics, unseen)
 
     def _events(self) -> Iterator[EventTopic]:
-        answer = self.request("GET", "sobjects/", what="the org's objects")
-        for described in answer.get("sobjects", ()):
+        objects = self.request("GET", "sobjects/", what="the org's objects").get("sobjects")
+        if not isinstance(objects, list):
+            raise RequestRejectedError("the org's objects: the response does not have the documented form.")
+        for described in objects:
             name = str(described.get("name"))
             if name.endswith("__e"):
                 yield EventTopic(f"/event/{name}", "platform events")
@@ -74,9 +76,8 @@ class EventTopicClient(ToolingRecordsClient):
                 yield EventTopic(topic_of(f"{row['DeveloperName']}__chn", kind), "custom channel")
 
     def _named(self, entity: str, prefix: str, events: str) -> Iterator[EventTopic]:
-        soql = f"SELECT Name FROM {entity}"  # noqa: S608
-        answer = self.request("GET", "query", what=f"the org's records of {entity}", parameters={"q": soql})
-        for row in answer.get("records", ()):
+        soql = f"SELECT Id, Name FROM {entity}"  # noqa: S608
+        for row in self._query(soql, f"the org's records of {entity}", "query"):
             yield EventTopic(f"{prefix}{row['Name']}", events)
 
 

@@ -23,12 +23,21 @@ class ToolingRecordsClient(RestClient):
         kind, what = self.checked
         self._query(f"SELECT Id FROM {kind} LIMIT 1", what)  # noqa: S608
 
-    def _query(self, soql: str, what: str) -> Sequence[dict[str, Any]]:
-        answer = self.request("GET", "tooling/query/", what=what, parameters={"q": soql})
-        rows = answer.get("records")
-        if not isinstance(rows, Sequence) or not all(isinstance(row, dict) and "Id" in row for row in rows):
-            raise RequestRejectedError(f"{what}: the response to the query does not have the documented form.")
-        return rows
+    def _query(self, soql: str, what: str, path: str = "tooling/query/") -> Sequence[dict[str, Any]]:
+        """Return the records of all pages of a query, each with its ID at least."""
+        rows: list[dict[str, Any]] = []
+        root, passed, parameters = f"/services/data/v{self.api_version}/", {""}, {"q": soql}
+        while path not in passed:
+            passed.add(path)
+            answer = self.request("GET", path, what=what, parameters=parameters)
+            page, following = answer.get("records"), str(answer.get("nextRecordsUrl"))
+            if not isinstance(page, list) or not all(isinstance(row, dict) and "Id" in row for row in page):
+                break
+            rows += page
+            if answer.get("done") is True:
+                return rows
+            path, parameters = following.removeprefix(root) if page and following.startswith(root) else "", {}
+        raise RequestRejectedError(f"{what}: the response to the query does not have the documented form.")
 
     def _post(self, kind: str, full_name: str, metadata: Mapping[str, Any], what: str) -> str | None:
         """Create a record; return its ID, if the response contains it."""

@@ -131,8 +131,9 @@ def test_event_is_found_among_objects_with_the_same_developer_name(proxy: RestPr
         (400, SEVERAL, "rejected"),
         (200, answer_of(), "no definition"),
         (200, answer_of(definition("01I000000000001AAA", None)), "no definition"),
-        (200, {"records": [{"Id": "01I000000000001AAA", "Metadata": "hidden"}]}, "no definition"),
-        (200, {"records": [{"Id": "01I000000000001AAA", "Metadata": {"eventType": ["HighVolume"]}}]}, "no definition"),
+        (200, answer_of({"Id": "01I000000000001AAA", "Metadata": "hidden"}), "no definition"),
+        (200, answer_of({"Id": "01I000000000001AAA", "Metadata": {"eventType": ["HighVolume"]}}), "no definition"),
+        (200, {"records": [{"Id": "01I000000000001AAA"}]}, "the response to the query"),
         (200, {"records": "none"}, "the response to the query"),
     ],
 )
