@@ -187,20 +187,6 @@ def position_from_row(row: PositionRow | None) -> Position:
     return Position() if row is None else Position(**_values(row, Position))
 
 
-def window_to_row(stream: Stream, window: ReplayWindow, *, fence: int | None, recorded_at: datetime) -> WindowRow:
-    """Return the row of ``window``, with the position's ``fence`` after it (``None`` for a backfill window)."""
-    values = {**vars(window), **vars(window.run)}
-    del values["run"], values["gap"]
-    return WindowRow(
-        **stream_columns(stream),
-        **values,
-        gap_key=None if window.gap is None else gap_key(window.gap),
-        fence=fence,
-        run_key=window.run.key,
-        recorded_at=recorded_at,
-    )
-
-
 def window_from_row(row: WindowRow, gap: GapRow | None) -> ReplayWindow:
     """Return the window of a row and of the gap row that it refers to."""
     run = RunIdentity(**_values(row, RunIdentity))
@@ -224,11 +210,6 @@ def gap_key(gap: Gap) -> str:
     if gap.uncertain:  # keys of gaps recorded before revision 0005 stay unchanged
         parts = (*parts, gap.uncertain)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-
-def gap_to_row(stream: Stream, gap: Gap) -> GapRow:
-    """Return the row of ``gap``."""
-    return GapRow(**stream_columns(stream), gap_key=gap_key(gap), **vars(gap))
 
 
 def gap_from_row(row: GapRow) -> Gap:

@@ -177,7 +177,18 @@ class TableReplayStore:
         return self._read(lambda session: [models.window_from_row(row, gap) for row, gap in session.execute(query)])
 
     def _add_window(self, session: Session, stream: Stream, window: ReplayWindow, *, fence: int | None) -> None:
-        session.add(models.window_to_row(stream, window, fence=fence, recorded_at=self._clock()))
+        """Add the row of ``window``, with the position's ``fence`` after it (``None`` for a backfill window)."""
+        values = {**vars(window), **vars(window.run)}
+        del values["run"], values["gap"]
+        row = WindowRow(
+            **models.stream_columns(stream),
+            **values,
+            gap_key=None if window.gap is None else models.gap_key(window.gap),
+            fence=fence,
+            run_key=window.run.key,
+            recorded_at=self._clock(),
+        )
+        session.add(row)
         if window.gap is not None:
             _add_gap(session, stream, window.gap)
 
@@ -269,5 +280,6 @@ def _compare_and_set(session: Session, stream: Stream, expected: Position, new_p
 
 
 def _add_gap(session: Session, stream: Stream, gap: Gap) -> None:
-    if session.get(GapRow, (stream.key, models.gap_key(gap))) is None:
-        session.add(models.gap_to_row(stream, gap))
+    key = models.gap_key(gap)
+    if session.get(GapRow, (stream.key, key)) is None:
+        session.add(GapRow(**models.stream_columns(stream), gap_key=key, **vars(gap)))
