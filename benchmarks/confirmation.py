@@ -89,7 +89,7 @@ def publishing(org: LocalOrg) -> Iterator[None]:
 def measure(org: LocalOrg, token: AccessToken, name: str, side: str) -> dict[str, Any]:
     """Drain one topic and return the measured figures."""
     topic, limits = f"/event/{name}", DrainLimits(**SIDES[side], max_seconds=BUSY_SECONDS if name == BUSY else None)
-    start = StartFrom.EARLIEST if name == BACKLOG else org.publish(topic, [{"Number__c": 0.0}])[0]
+    after = StartFrom.EARLIEST if name == BACKLOG else org.publish(topic, [{"Number__c": 0.0}])[0]
     org.admin("DELETE", "/requests")
     delivered = org.admin("GET", "/org")["delivered"]
     with (
@@ -97,7 +97,7 @@ def measure(org: LocalOrg, token: AccessToken, name: str, side: str) -> dict[str
         publishing(org) if name == BUSY else nullcontext(),
     ):
         began = time.perf_counter()
-        result = Drain(client, Discarding(), topic, start, limits).run()
+        result = Drain(client, Discarding(), topic, after, limits).run()
         seconds = time.perf_counter() - began
     if side == "confirming":
         assert result.stop_reason is StopReason.CAUGHT_UP, result

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
@@ -27,7 +26,7 @@ seconds or more."""
 
 
 class Cursor:
-    """Position of a reader. Its next subscription begins at ``position``.
+    """Position of a reader. Its next subscription yields the events after ``after``.
 
     ``through`` is the replay ID of the last event that the reader took, or one that an empty response named; ``None``
     before either. ``pinned`` is the first replay ID that a ``LATEST`` or ``COMMITTED`` start received. ``pinned_at``
@@ -39,7 +38,7 @@ class Cursor:
         self._clock = clock
         self.server_time: ServerTime | None = None
         """Salesforce's time, measured with ``clock``; ``None`` before the measurement."""
-        self.position = after
+        self.after = after
         self.through: bytes | None = None
         self.pinned: bytes | None = None
         self.pinned_at: datetime | None = None
@@ -54,8 +53,8 @@ class Cursor:
 
     @property
     def is_pinned(self) -> bool:
-        """Return whether the next subscription would continue exactly at ``position``."""
-        return self.position not in _UNPINNED
+        """Return whether the next subscription would continue exactly at ``after``."""
+        return self.after not in _UNPINNED
 
     def opened(self) -> None:
         """Record that a subscription is about to open: answers to earlier subscriptions are no evidence for it."""
@@ -69,18 +68,15 @@ class Cursor:
         """Return an upper bound of Salesforce's time now, ``None`` if it was not measured."""
         return None if self.server_time is None else self.server_time.latest(self._clock())
 
-    def without_known(self, batch: EventBatch) -> EventBatch:
-        """Return ``batch`` without the event at ``position``, if Salesforce delivered that event again."""
-        return batch.part(1, len(batch)) if batch.replay_ids[0] == self.position else batch
+    @property
+    def contact_nanoseconds(self) -> int | None:
+        """Return ``contact_at`` as nanoseconds since the epoch."""
+        return None if self.contact_at is None else (self.contact_at - _EPOCH) // _MICROSECOND * 1_000
 
-    def by_server_time(self, batch: EventBatch) -> EventBatch:
-        """Return ``batch`` with an upper bound of the Salesforce time at which it was received."""
-        time = self.contact_at  # time of the response that carried this batch
-        return batch if time is None else replace(batch, received_at=(time - _EPOCH) // _MICROSECOND * 1_000)
-
-    def events_came(self, batch: EventBatch) -> None:
-        """Record that new events were received: they pin an unpinned start, and end an idle span."""
-        self._pin(batch.replay_ids[0])
+    def events_came(self, replay_id: bytes) -> None:
+        """Record that new events were received, the first with ``replay_id``: they pin an unpinned start, and end an
+        idle span."""
+        self._pin(replay_id)
         self._silent_since = self._clock()
         self.last_event_at = self.latest_time()
         if self.first_event_after is None:
@@ -88,13 +84,13 @@ class Cursor:
 
     def took(self, replay_id: bytes) -> None:
         """Move to the event ``replay_id``, which the reader took."""
-        self.position = self.through = replay_id
+        self.after = self.through = replay_id
 
     def advance(self, response: EventBatch) -> None:
         """Move to the position that an empty response with pending requests names."""
         if response.confirms_position:
             self._pin(response.latest_replay_id)
-            self.position = self.through = response.latest_replay_id
+            self.after = self.through = response.latest_replay_id
 
     def _pin(self, replay_id: bytes) -> None:
         if not self.is_pinned:
@@ -102,7 +98,7 @@ class Cursor:
 
     def restart_at(self, after: StartFrom) -> None:
         """Restart at ``after``, because the position can no longer be read."""
-        self.position = after
+        self.after = after
         self._silent_since = self._clock()
 
     def is_idle(self, seconds: float) -> bool:

@@ -147,17 +147,17 @@ class Bus:
         last = self.events[published - 1].place if published else (0, 0)
         return max((self.era, _number_at(at) - 1), last)
 
-    def start_of(self, start: bytes | StartFrom, at: float) -> tuple[int, int]:
+    def start_of(self, after: bytes | StartFrom, at: float) -> tuple[int, int]:
         """Return the position (era and number) after which a subscription begins that is opened at a time.
 
         :raises ReplayIdLostError: if the replay ID is expired, or invalid since a reset.
         """
-        if isinstance(start, bytes):
-            place = place_of(start)
+        if isinstance(after, bytes):
+            place = place_of(after)
             if place[0] != self.era or place <= self.earliest(at):
                 raise ReplayIdLostError("The Replay ID validation failed.")
             return place
-        return self.earliest(at) if start is StartFrom.EARLIEST else self.latest(at)
+        return self.earliest(at) if after is StartFrom.EARLIEST else self.latest(at)
 
     def after(self, place: tuple[int, int], until: float) -> list[BusEvent]:
         """Return the events that follow a position (era and number) and were published by ``until``."""

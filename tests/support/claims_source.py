@@ -70,7 +70,7 @@ class SimulatedSource:
         yield from self.batches(self.server(after, server_received_at, limit, answer_within), idle_timeout)
 
     def server(
-        self, start: bytes | StartFrom, server_received_at: float, limit: int | None, answer_within: float | None
+        self, after: bytes | StartFrom, server_received_at: float, limit: int | None, answer_within: float | None
     ) -> Server:
         """Return the server side of a subscription that the server has received.
 
@@ -80,12 +80,12 @@ class SimulatedSource:
             self.bus,
             self.random,
             self.weather,
-            place=self.bus.start_of(start, server_received_at),
+            place=self.bus.start_of(after, server_received_at),
             server_received_at=server_received_at,
             limit=limit,
             answer_within=answer_within,
             names_positions=self.confirms_positions,
-            has_backlog=start is not StartFrom.LATEST,
+            has_backlog=after is not StartFrom.LATEST,
         )
 
     def open(self, server: Server) -> Arrivals:

@@ -214,7 +214,7 @@ class _DrainLoop:
         self._org, self._random = org, random
         self._stream = Stream(org.org_id, "streaming", topic)
         self._catalog = LandingCatalog(Landing.from_url(str(lake)))
-        self._position: bytes | StartFrom = StartFrom.EARLIEST
+        self._after: bytes | StartFrom = StartFrom.EARLIEST
         self._tries = 0
         self.manifests: list[Manifest] = []
         self.reconnects = 0
@@ -257,7 +257,7 @@ class _DrainLoop:
             payload_encoding=client.payload_encoding,
         ) as writer:
             result = Drain(
-                client, writer, topic, self._position, limits, max_failures=30, sleep=_briefly, random=lambda: 0.0
+                client, writer, topic, self._after, limits, max_failures=30, sleep=_briefly, random=lambda: 0.0
             ).run()
             landed = writer.finish()
         self.stopped_because = result.stop_reason
@@ -273,7 +273,7 @@ class _DrainLoop:
         landed: WrittenWindow,
         started_at: datetime,
     ) -> None:
-        after = self._position if isinstance(self._position, bytes) else None
+        after = self._after if isinstance(self._after, bytes) else None
         window = ReplayWindow(
             window_id=window_id,
             kind="live",
@@ -303,7 +303,7 @@ class _DrainLoop:
         self.manifests.append(self._catalog.write_manifest(manifest))
         self.landed += result.event_count
         assert result.through is not None
-        self._position = result.through
+        self._after = result.through
 
 
 def _briefly(seconds: float) -> None:

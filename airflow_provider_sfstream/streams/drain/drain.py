@@ -16,7 +16,7 @@ import random as random_module
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from math import inf
 
@@ -169,7 +169,7 @@ class Drain:
         self.cursor.opened()
         responses = self.source.subscribe(
             self.topic,
-            self.cursor.position,
+            self.cursor.after,
             limit=None if max_events is None else max_events - self._event_count,
             idle_timeout=self._slice,
             # A little longer than the idle timeout, so that one answer proves contact after all of it, but earlier than
@@ -249,10 +249,13 @@ class Drain:
         """Pass the part of ``batch`` within the limits to the sink, and move to its last event."""
         cursor = self.cursor
         cursor.answered()
-        batch = cursor.without_known(cursor.by_server_time(batch))
+        if batch.replay_ids[0] == cursor.after:  # Salesforce delivered this event again
+            batch = batch.part(1, len(batch))
         if len(batch) == 0:
             return None
-        cursor.events_came(batch)
+        if (contact := cursor.contact_nanoseconds) is not None:  # time of the response that carried this batch
+            batch = replace(batch, received_at=contact)
+        cursor.events_came(batch.replay_ids[0])
         self.losses.resumed(batch.replay_ids[0])
         now = cursor.latest_time() or self.now()
         part = cut(batch, self.limits, self._event_count, self._payload_bytes, self._event_times, now=now)
@@ -276,7 +279,7 @@ class Drain:
         """Prepare the next subscription after ``error``, or raise; return a reason if no time remains for it."""
         cursor = self.cursor
         if error.replay_lost:
-            cursor.restart_at(self.losses.accept(error, cursor.position, self._last_event_time()))
+            cursor.restart_at(self.losses.accept(error, cursor.after, self._last_event_time()))
             if self.end is not None:
                 self.end.discard()
             self._pin_deadline = self.clock() + CONFIRM_TIMEOUT

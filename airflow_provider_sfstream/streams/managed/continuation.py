@@ -148,7 +148,7 @@ class Comparison:
         patience: float,
     ) -> None:
         self._stream, self._managed, self._clock = stream, managed, stream.clock
-        self._position, self._limit, self._patience = after, limit, patience
+        self._after, self._limit, self._patience = after, limit, patience
         self._head: EventBatch | None = None
         self._last_id: bytes | None = None
         self._next_look = self._clock()
@@ -168,7 +168,7 @@ class Comparison:
         """
         self._look()
         expected: EventBatch | None = None
-        with closing(self._stream.open_topic(self._position, 1)) as ordinary:
+        with closing(self._stream.open_topic(self._after, 1)) as ordinary:
             for response in ordinary:
                 if response is not None and len(response):
                     expected = response
@@ -205,7 +205,7 @@ class Comparison:
         if self._limit == 1:
             return
         remaining = None if self._limit is None else self._limit - 1
-        with closing(self._stream.open_topic(self._position, remaining)) as ordinary:
+        with closing(self._stream.open_topic(self._after, remaining)) as ordinary:
             for response in ordinary:
                 self._advance(response)
                 self.agrees = self._reaches_head(response)
@@ -229,9 +229,9 @@ class Comparison:
         if response is None:
             return
         if len(response):
-            self._position = self._last_id = response.replay_ids[-1]
+            self._after = self._last_id = response.replay_ids[-1]
         elif response.confirms_position:
-            self._position = response.latest_replay_id
+            self._after = response.latest_replay_id
 
     def _look(self) -> None:
         """Look for the first event of the managed stream that may lie after the position, unless it was found."""
@@ -252,12 +252,12 @@ class Comparison:
 
     def _count_earlier(self, replay_ids: Sequence[bytes]) -> int:
         """Return the number of events not after the position. Of an unknown form, only those up to the position."""
-        position = self._position
-        if not isinstance(position, bytes):
+        after = self._after
+        if not isinstance(after, bytes):
             return 0
-        if position in replay_ids:
-            return replay_ids.index(position) + 1
-        count = len(list(takewhile(partial(is_later, position), replay_ids)))
+        if after in replay_ids:
+            return replay_ids.index(after) + 1
+        count = len(list(takewhile(partial(is_later, after), replay_ids)))
         self._has_differed = self._has_differed or count > 0
         return count
 

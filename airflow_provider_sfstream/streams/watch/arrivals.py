@@ -55,7 +55,7 @@ async def arrivals(
     while remaining is None or remaining > 0:
         try:
             cursor.opened()
-            subscription = source.subscribe(topic, cursor.position, limit=remaining, silence_timeout=silence_timeout)
+            subscription = source.subscribe(topic, cursor.after, limit=remaining, silence_timeout=silence_timeout)
             async with aclosing(subscription) as responses:
                 # Where the API names no positions, the first response only confirms the subscription.
                 is_established = source.confirms_positions
@@ -72,7 +72,7 @@ async def arrivals(
             if remaining is None or remaining > 0:
                 raise ServiceUnavailableError(f"{topic}: the subscription ended without a status.")
         except SalesforceStreamError as error:
-            if cursor.position is StartFrom.LATEST:
+            if cursor.after is StartFrom.LATEST:
                 cursor.restart_at(unpinned)
             pause = recovery.pause_after(error)
             if pause:
@@ -88,12 +88,13 @@ def _new_part(cursor: Cursor, response: EventBatch, confirms_positions: bool) ->
     if len(response) == 0:
         cursor.advance(response)
         return response if not confirms_positions or response.confirms_position else None
-    new_part = cursor.without_known(response)
-    if len(new_part) == 0:
+    if response.replay_ids[0] == cursor.after:  # Salesforce delivered this event again
+        response = response.part(1, len(response))
+    if len(response) == 0:
         return None
-    cursor.events_came(new_part)
-    cursor.took(new_part.replay_ids[-1])
-    return new_part
+    cursor.events_came(response.replay_ids[0])
+    cursor.took(response.replay_ids[-1])
+    return response
 
 
 class _Recovery:

@@ -103,14 +103,14 @@ def _read(
     """Read until ``limit`` events were received, the stream is idle, or the time limit is reached."""
     deadline = clock() + LONGEST_POLL
     responses = source.subscribe(
-        topic, cursor.position, limit=limit, idle_timeout=idle_timeout / 4, answer_within=idle_timeout / 2
+        topic, cursor.after, limit=limit, idle_timeout=idle_timeout / 4, answer_within=idle_timeout / 2
     )
     with closing(responses):
         for response in responses:
             if response is not None:
                 cursor.answered()
                 if len(response):
-                    cursor.events_came(response)
+                    cursor.events_came(response.replay_ids[0])
                     received.add(response)
                 else:
                     cursor.advance(response)

@@ -119,10 +119,10 @@ class Reader:
     network: Network
 
     def drain(self, topic: str, sink: ListSink, **arguments: Any) -> DrainResult:
-        source, start = self.source.source(topic, StartFrom.EARLIEST)
+        source, after = self.source.source(topic, StartFrom.EARLIEST)
         limits = DrainLimits(**{"idle_timeout": IDLE, **arguments.pop("limits", {})})
         options = {"max_failures": 2, "sleep": lambda _: None, "random": lambda: 0.0, **arguments}
-        return Drain(source, sink, topic, start, limits, **options).run()
+        return Drain(source, sink, topic, after, limits, **options).run()
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ class RowSink:
 def drain_until_idle(
     client: StreamingClient,
     topic: str,
-    start: Any = StartFrom.EARLIEST,
+    after: Any = StartFrom.EARLIEST,
     *,
     sink: RowSink | None = None,
     **arguments: Any,
@@ -86,7 +86,7 @@ def drain_until_idle(
     """Drain until the stream is idle; return the result and the rows."""
     sink = sink or RowSink()
     limits = DrainLimits(**{"idle_timeout": IDLE, "max_seconds": 600, **arguments.pop("limits", {})})
-    result = Drain(client, sink, topic, start, limits, sleep=lambda _: None, random=lambda: 0.0, **arguments).run()
+    result = Drain(client, sink, topic, after, limits, sleep=lambda _: None, random=lambda: 0.0, **arguments).run()
     return result, sink.rows
 
 
@@ -238,12 +238,12 @@ def test_max_events_is_exact_and_the_next_streaming_window_continues_after_it(
     org: LocalOrg, client: StreamingClient, topic: str
 ) -> None:
     rows: list[Any] = []
-    start: Any = StartFrom.EARLIEST
+    after: Any = StartFrom.EARLIEST
     for _ in range(4):
-        result, more = drain_until_idle(client, topic, start, limits={"max_events": 137})
+        result, more = drain_until_idle(client, topic, after, limits={"max_events": 137})
         assert result.stop_reason is StopReason.MAX_EVENTS
-        start, rows = result.through, rows + more
-    result, more = drain_until_idle(client, topic, start)
+        after, rows = result.through, rows + more
+    result, more = drain_until_idle(client, topic, after)
     assert rows + more == recorded(org, topic)
     assert result.stop_reason is StopReason.IDLE
     result, more = drain_until_idle(client, topic, result.through)

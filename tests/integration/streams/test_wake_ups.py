@@ -93,7 +93,7 @@ class ReportedWakeUps:
 
 @asynccontextmanager
 async def watching(
-    client: AsyncPubSubClient, topic: str, start: bytes | StartFrom, conditions: WakeUpConditions, **options: Any
+    client: AsyncPubSubClient, topic: str, after: bytes | StartFrom, conditions: WakeUpConditions, **options: Any
 ) -> AsyncIterator[ReportedWakeUps]:
     """Watch a topic in a task that runs until the end of the ``async with`` block."""
     watched = ReportedWakeUps()
@@ -101,7 +101,7 @@ async def watching(
     async def watch() -> None:
         try:
             async with aclosing(
-                Watch(client, topic, start, conditions, **SHORT_PAUSES, **options).wake_ups()
+                Watch(client, topic, after, conditions, **SHORT_PAUSES, **options).wake_ups()
             ) as all_of_them:
                 async for wake_up in all_of_them:
                     watched.wake_ups.append(wake_up)
@@ -310,16 +310,16 @@ async def test_a_watch_renews_the_position_of_a_quiet_topic(org, client, topic):
 async def test_a_watch_restarted_at_through_misses_no_event(org, client, topic):
     org.publish_many(topic, 500, {"Amount__c": 1.5})
     record = record_of(org, topic)
-    start: bytes | StartFrom = EARLIEST
+    after: bytes | StartFrom = EARLIEST
     all_reported = ReportedWakeUps()
     while all_reported.event_count < len(record):
         async with (
             asyncio.timeout(SECONDS),
-            aclosing(Watch(client, topic, start, WakeUpConditions()).wake_ups()) as watched,
+            aclosing(Watch(client, topic, after, WakeUpConditions()).wake_ups()) as watched,
         ):
             wake_up = await anext(watched)
         all_reported.wake_ups.append(wake_up)
-        start = wake_up.through or start
+        after = wake_up.through or after
     assert_reported_once(all_reported, record)
 
 

@@ -79,7 +79,7 @@ class TestColumns:
 
 class TestArguments:
     @pytest.mark.parametrize(
-        ("start", "replay_id"),
+        ("after", "replay_id"),
         [
             (StartFrom.LATEST, -1),
             (StartFrom.EARLIEST, -2),
@@ -88,9 +88,9 @@ class TestArguments:
             (b"\xff" * 8, 2**64 - 1),
         ],
     )
-    def test_replay_id_for_each_start(self, start: bytes | StartFrom, replay_id: int) -> None:
+    def test_replay_id_for_each_start(self, after: bytes | StartFrom, replay_id: int) -> None:
         for topic in (TOPIC, f"{TOPIC}?Status='Open'", "/u/a/b", "/event/A__e", "/data/ChangeEvents"):
-            assert check_arguments(topic, start, None, silence_timeout=1.0) == replay_id
+            assert check_arguments(topic, after, None, silence_timeout=1.0) == replay_id
 
     @pytest.mark.parametrize(
         ("arguments", "error", "part"),

@@ -81,14 +81,14 @@ def test_response_with_an_unusable_replay_id_is_refused(wire: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "preset", "replay_id"),
+    ("after", "preset", "replay_id"),
     [
         (StartFrom.EARLIEST, messages.EARLIEST, b""),
         (StartFrom.LATEST, messages.LATEST, b""),
         (b"\x00\x01\x00\x00", messages.CUSTOM, b"\x00\x01\x00\x00"),
     ],
 )
-def test_a_subscription_opens_with_its_start(start: bytes | StartFrom, preset: int, replay_id: bytes) -> None:
-    request = first_request("/event/A__e", start)
+def test_a_subscription_opens_with_its_start(after: bytes | StartFrom, preset: int, replay_id: bytes) -> None:
+    request = first_request("/event/A__e", after)
     assert (request.topic_name, request.replay_preset, request.replay_id) == ("/event/A__e", preset, replay_id)
     assert request.auth_refresh == "", "auth_refresh is internal to Salesforce"

@@ -60,8 +60,8 @@ def read(source: ScriptedAsyncSource, after=StartFrom.EARLIEST, *, count: int, l
         assert source.open_subscriptions == 0
 
 
-def cursor(start: bytes | StartFrom) -> Cursor:
-    return Cursor(start, virtual_clock)
+def cursor(after: bytes | StartFrom) -> Cursor:
+    return Cursor(after, virtual_clock)
 
 
 def ids(stream: list[Event]) -> list[bytes]:

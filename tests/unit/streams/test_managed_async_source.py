@@ -138,7 +138,7 @@ async def test_limit_of_a_watch_does_not_count_skipped_events() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "start", "limit", "silence"),
+    ("topic", "after", "limit", "silence"),
     [
         (TOPIC, StartFrom.LATEST, None, 300),
         (TOPIC, StartFrom.EARLIEST, None, 300),
@@ -147,8 +147,8 @@ async def test_limit_of_a_watch_does_not_count_skipped_events() -> None:
         ("/u/Generic", COMMITTED, None, 300),
     ],
 )
-def test_invalid_arguments_are_refused_at_once(topic: str, start: StartFrom, limit: int | None, silence: float) -> None:
+def test_invalid_arguments_are_refused_at_once(topic: str, after: StartFrom, limit: int | None, silence: float) -> None:
     source, client = source_on()
     with pytest.raises(ConfigurationError, match="Nothing was read"):
-        source.subscribe(topic, start, limit=limit, silence_timeout=silence)
+        source.subscribe(topic, after, limit=limit, silence_timeout=silence)
     assert client.credits == []

@@ -432,11 +432,11 @@ class TestMovedPosition:
 
     def test_events_of_another_topic_are_refused(self) -> None:
         salesforce = scripted(9, [4], committed=5, schema_id='{"type": "record", "name": "Invoice__e", "fields": []}')
-        for start in (COMMITTED, rid(5)):
+        for after in (COMMITTED, rid(5)):
             salesforce.scripts.append([4])
             source = source_on(salesforce)
             with pytest.raises(ConfigurationError, match=r"Orders delivers events of Invoice__e, .*/event/Order__e"):
-                events_of(responses(source, start))
+                events_of(responses(source, after))
             assert salesforce.streams[-1].closed
 
     @pytest.mark.parametrize("ahead", [False, True])
@@ -565,12 +565,12 @@ class TestCommittedPositions:
         assert events_of(responses(source_on(salesforce), COMMITTED), CommitError) == []
         assert salesforce.streams[0].closed
 
-    @pytest.mark.parametrize(("start", "recommit"), [(COMMITTED, None), (rid(3), rid(3))])
-    def test_keepalive_repeats_only_stored_positions(self, start: bytes | StartFrom, recommit: bytes | None) -> None:
+    @pytest.mark.parametrize(("after", "recommit"), [(COMMITTED, None), (rid(3), rid(3))])
+    def test_keepalive_repeats_only_stored_positions(self, after: bytes | StartFrom, recommit: bytes | None) -> None:
         salesforce = scripted(5, [1, fault()], [2])
         source = source_on(salesforce, is_landed=landed())
         salesforce.committed = 3
-        events_of(responses(source, start), ServiceUnavailableError)
+        events_of(responses(source, after), ServiceUnavailableError)
         events_of(responses(source, rid(4)))
         assert [stream.recommit for stream in salesforce.streams] == [recommit, recommit], "stored positions only"
 
@@ -822,11 +822,11 @@ class TestBusySubscription:
 
 
 class TestArguments:
-    @pytest.mark.parametrize("start", [StartFrom.EARLIEST, StartFrom.LATEST])
-    def test_start_from_earliest_or_latest_is_refused(self, start: StartFrom) -> None:
+    @pytest.mark.parametrize("after", [StartFrom.EARLIEST, StartFrom.LATEST])
+    def test_start_from_earliest_or_latest_is_refused(self, after: StartFrom) -> None:
         salesforce = scripted(1)
         with pytest.raises(ConfigurationError, match="defaultReplay"):
-            responses(source_on(salesforce), start)
+            responses(source_on(salesforce), after)
         assert salesforce.streams == []
 
     def test_invalid_topic_limit_and_timeout_are_refused(self) -> None:

@@ -24,7 +24,7 @@ def test_result_is_confirmed_for_the_opening_time_of_the_second_subscription() -
     assert result.gap is None
 
 
-@pytest.mark.parametrize("start", [NEWER, StartFrom.EARLIEST, StartFrom.LATEST])
-def test_confirmed_end_is_refused_for_another_position(start: bytes | StartFrom) -> None:
+@pytest.mark.parametrize("after", [NEWER, StartFrom.EARLIEST, StartFrom.LATEST])
+def test_confirmed_end_is_refused_for_another_position(after: bytes | StartFrom) -> None:
     with pytest.raises(ValueError, match=f"/event/Order__e: .*was confirmed after replay ID {AFTER.hex()}"):
-        SEEN.drained("/event/Order__e", start)
+        SEEN.drained("/event/Order__e", after)
