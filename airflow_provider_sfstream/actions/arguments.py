@@ -1,9 +1,9 @@
-"""Arguments of operators as values: times, replay IDs, conditions, URLs."""
+"""Arguments of operators as values: times, conditions, URLs."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_provider_sfstream._airflow import AirflowNotFoundException
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -11,18 +11,7 @@ from airflow_provider_sfstream.redaction import has_credentials
 from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
 from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
 
-if TYPE_CHECKING:
-    from airflow_provider_sfstream.salesforce.events import StartFrom
-
 DEFAULT_SUBSCRIPTION = "airflow"
-
-
-def start_from_text(text: str) -> StartFrom | bytes:
-    """Return the value of a ``start_from`` argument: a preset, or a replay ID from hex text."""
-    from airflow_provider_sfstream.salesforce.events import StartFrom
-    from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text
-
-    return StartFrom(text) if text in ("earliest", "latest") else replay_id_from_text(text)
 
 
 def time_from_text(argument: str, value: str | datetime | None) -> datetime | None:

@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from airflow_provider_sfstream._airflow import AirflowNotFoundException
-from airflow_provider_sfstream.actions.arguments import start_from_text
 from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.cli.options import LandedStreamsOptions
 from airflow_provider_sfstream.exceptions import StartNotPinnedError
@@ -22,6 +21,7 @@ from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore
 from airflow_provider_sfstream.replay_stores.kinds import REPLAY_STORES, ReplayStoreKind
 from airflow_provider_sfstream.replay_windows.incremental import WindowRequest, drain_window
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
+from airflow_provider_sfstream.salesforce.replay_ids import start_from_text
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream
 from airflow_provider_sfstream.salesforce.topics import Api, Topic
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits

@@ -89,11 +89,11 @@ def _time(text: str) -> datetime:
     return time
 
 
-def _replay_id(text: str) -> bytes:
+def _replay_id(replay_id: str) -> bytes:
     try:
-        return replay_id_from_text(text)
+        return replay_id_from_text(replay_id)
     except InvalidReplayIdError as error:  # its message is about arguments
-        raise ValueError(f"{text!r} is not a replay ID in hex") from error
+        raise ValueError(f"{replay_id!r} is not a replay ID in hex") from error
 
 
 def _duration(seconds: float) -> timedelta:

@@ -7,7 +7,10 @@ Streaming API has integers; they are stored as eight big-endian bytes.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from airflow_provider_sfstream.exceptions import InvalidReplayIdError
+from airflow_provider_sfstream.salesforce.events import StartFrom
 
 KNOWN_LENGTHS = (8, 10)
 """Lengths of the replay IDs that were observed, in bytes."""
@@ -31,19 +34,21 @@ def replay_id_to_text(replay_id: bytes) -> str:
     return replay_id.hex()
 
 
-def replay_id_from_text(text: str) -> bytes:
+def start_from_text(start_from: str) -> StartFrom | bytes:
+    """Return the value of a ``start_from`` argument: a preset, or a replay ID from hex text."""
+    return StartFrom(start_from) if start_from in ("earliest", "latest") else replay_id_from_text(start_from)
+
+
+def replay_id_from_text(replay_id: str) -> bytes:
     """Return the bytes of a replay ID in hex text (an optional ``0x`` is accepted)."""
-    digits = text.strip().removeprefix("0x").removeprefix("0X")
-    try:
-        replay_id = bytes.fromhex(digits)
-    except ValueError:
-        replay_id = b""
-    if not replay_id or len(replay_id) > LONGEST or any(character.isspace() for character in digits):
-        raise InvalidReplayIdError(
-            f"{text!r} is not a replay ID. Write it as hex digits, two for each byte, as in manifests and the "
-            "replay store, for example '00000000005a94f00000'. Nothing was changed."
-        )
-    return replay_id
+    digits = replay_id.strip().removeprefix("0x").removeprefix("0X")
+    if 0 < len(digits) <= 2 * LONGEST and not any(character.isspace() for character in digits):
+        with suppress(ValueError):
+            return bytes.fromhex(digits)
+    raise InvalidReplayIdError(
+        f"{replay_id!r} is not a replay ID. Write it as hex digits, two for each byte, as in manifests and the "
+        "replay store, for example '00000000005a94f00000'. Nothing was changed."
+    )
 
 
 def replay_id_from_integer(number: int) -> bytes:

@@ -13,7 +13,6 @@ from airflow_provider_sfstream.actions.arguments import (
     DEFAULT_SUBSCRIPTION,
     consumer_name,
     is_template,
-    start_from_text,
     time_from_text,
     wake_up_conditions,
 )
@@ -32,6 +31,7 @@ from airflow_provider_sfstream.replay_stores.kinds import REPLAY_STORES, ReplayS
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
+from airflow_provider_sfstream.salesforce.replay_ids import start_from_text
 from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.salesforce.topics import Topic, is_on_pubsub
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
@@ -284,8 +284,12 @@ class Drain:
 
     arguments: DrainArguments
     landed: LandedStream
-    start_from: StartFrom | bytes
     hook: EventHook
+
+    @property
+    def start_from(self) -> StartFrom | bytes:
+        """Start of a stream without a recorded position."""
+        return start_from_text(self.arguments.start_from)
 
 
 def open_drain(arguments: DrainArguments, *, may_be_landed: bool = False, writes: bool = True) -> Drain:
@@ -301,7 +305,7 @@ def open_drain(arguments: DrainArguments, *, may_be_landed: bool = False, writes
     if not may_be_landed:
         _ = arguments.limits
     topic = Topic.parse(arguments.topic, arguments.api)
-    start_from = start_from_text(arguments.start_from)
+    _ = start_from_text(arguments.start_from)
     catalog = open_landing(arguments.landing_url, arguments.landing_conn_id)
     if writes:
         catalog.landing.check_writable()
@@ -310,4 +314,4 @@ def open_drain(arguments: DrainArguments, *, may_be_landed: bool = False, writes
     org_id = hook.known_org_id if may_be_landed else hook.org_id
     stream = Stream(org_id, topic.api, topic.name, arguments.subscription)
     landed = LandedStream(stream, catalog, store, partial(hook.event_retention, topic.name))
-    return Drain(arguments, landed, start_from, hook)
+    return Drain(arguments, landed, hook)
