@@ -27,7 +27,7 @@ from airflow_provider_sfstream.tables.event_log.config import EventLogMetrics
 from airflow_provider_sfstream.tables.event_log.tables import KEYS, PARTITION_BY, Dates
 from airflow_provider_sfstream.tables.job_config import BATCH_BYTES
 from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE, Quarantine
-from airflow_provider_sfstream.tables.rows.arrow_rows import NO_PLACES, Places, decoded_at_once, places_of
+from airflow_provider_sfstream.tables.rows.arrow_rows import NO_PLACES, Places, places_of
 from airflow_provider_sfstream.tables.rows.event_batches import (
     ENVELOPE,
     PARTITIONS,
@@ -51,6 +51,8 @@ LINES = pa.schema([("table", pa.string()), *WRITTEN, ("counts", pa.map_(pa.strin
 """Result of :func:`write_events`: a line for each file, and one without a file that has counts."""
 _OUTSIDE = "outside_interval"
 """Key of ``counts``: events that do not count in the interval. Each other key is a decoder, for the events it read."""
+_DECODED_ROWS = 8_192
+"""Most landed rows to decode at a time."""
 _OPEN_TABLES = 16
 """Tables whose files are written at the same time. Rows of more tables are spooled, so that each has few files."""
 
@@ -109,6 +111,19 @@ def by_table(
         for table, part in split(batch, pc.fill_null(numbers, len(plans)).to_numpy()):
             for landed in decoded_at_once(part, columns[table], batch_bytes):
                 yield table, landed
+
+
+def decoded_at_once(rows: pa.RecordBatch, columns: int, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield landed rows in parts whose values in all columns of their table take about ``batch_bytes`` at most.
+
+    A decoder holds a payload up to four times. A value takes eight bytes, also a null one, and those of its text.
+
+    :param columns: number of the table's columns.
+    """
+    row_bytes = 4 * rows["payload"].nbytes / max(len(rows), 1) + 8 * columns
+    at_once = max(1, min(_DECODED_ROWS, int(batch_bytes / max(row_bytes, 1))))
+    for start in range(0, len(rows), at_once):
+        yield rows.slice(start, at_once)
 
 
 def write_events(plan: EventPlan, location: TableLocation) -> Rows:

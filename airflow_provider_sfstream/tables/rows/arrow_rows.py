@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -13,8 +13,6 @@ import pyarrow.compute as pc
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
-_DECODED_ROWS = 8_192
-"""Most landed rows to decode at a time."""
 _SLICE, _SLICES, _MOST_SORTED = 8_192, 16, 1 << 30
 """:func:`distinct` first omits repeated IDs in so many slices of so many IDs; most bytes of IDs that it sorts then."""
 
@@ -53,19 +51,6 @@ def replaced(rows: pa.RecordBatch, chosen: pa.BooleanArray, new: pa.RecordBatch)
 def rows_at_once(rows: pa.RecordBatch, batch_bytes: int) -> int:
     """Return the number of these rows in ``batch_bytes``."""
     return max(1, len(rows) * batch_bytes // max(int(rows.nbytes), 1))
-
-
-def decoded_at_once(rows: pa.RecordBatch, columns: int, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield landed rows in parts whose values in all columns of their table take about ``batch_bytes`` at most.
-
-    A decoder holds a payload up to four times. A value takes eight bytes, also a null one, and those of its text.
-
-    :param columns: number of the table's columns.
-    """
-    row_bytes = 4 * rows["payload"].nbytes / max(len(rows), 1) + 8 * columns
-    at_once = max(1, min(_DECODED_ROWS, int(batch_bytes / max(row_bytes, 1))))
-    for start in range(0, len(rows), at_once):
-        yield rows.slice(start, at_once)
 
 
 def distinct(ids: Iterable[pa.Array | pa.ChunkedArray]) -> pa.Array:

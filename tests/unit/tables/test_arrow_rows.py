@@ -1,4 +1,4 @@
-"""Comparison of rows, one row for each record, unique IDs, and landed rows to decode at a time."""
+"""Comparison of rows, one row for each record, and unique IDs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_provider_sfstream.tables.rows import arrow_rows
-from airflow_provider_sfstream.tables.rows.arrow_rows import are_equal, decoded_at_once, distinct, each_once
+from airflow_provider_sfstream.tables.rows.arrow_rows import are_equal, distinct, each_once
 
 
 def test_record_fetched_twice_is_returned_once() -> None:
@@ -45,14 +45,3 @@ def test_structs_are_equal_only_where_both_are_null() -> None:
     one = pa.RecordBatch.from_pydict({"a": [{"x": 1}, None, None]})
     other = pa.RecordBatch.from_pydict({"a": [{"x": 1}, None, {"x": 1}]})
     assert are_equal(one, other, ["a"]).to_pylist() == [False, True, False]
-
-
-def test_landed_rows_are_decoded_in_parts_by_payload_and_number_of_columns() -> None:
-    def lengths(count: int, payload: int, columns: int) -> list[int]:
-        rows = pa.RecordBatch.from_pydict({"payload": [b"x" * payload] * count})
-        return [len(part) for part in decoded_at_once(rows, columns, 1 << 20)]
-
-    assert lengths(20_000, 4, 0) == [8_192, 8_192, 3_616]
-    assert lengths(20_000, 4, 1_000) == [*[130] * 153, 110], "null values take memory too"
-    assert lengths(3, 1 << 20, 0) == [1, 1, 1]
-    assert lengths(0, 0, 10) == []

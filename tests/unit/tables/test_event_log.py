@@ -1,15 +1,17 @@
-"""Config and metrics of the ``event_log`` job."""
+"""Config and metrics of the ``event_log`` job, and its landed rows to decode at a time."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity
 from airflow_provider_sfstream.tables.event_log.config import EventLogConfig, EventLogMetrics
+from airflow_provider_sfstream.tables.event_log.delta_tables import decoded_at_once
 from airflow_provider_sfstream.tables.event_log.job import run
 
 NOON, LATER = datetime(2026, 1, 10, 12, tzinfo=UTC), datetime(2026, 1, 10, 13, tzinfo=UTC)
@@ -67,3 +69,14 @@ def test_rows_that_do_not_add_up_are_an_error() -> None:
         EventLogMetrics(["w"], rows_in=5, rows_written=4, tables={"T": 4}).check()
     with pytest.raises(RuntimeError, match="counts of read and written rows differ"):
         EventLogMetrics(["w"], rows_in=5, rows_written=5, tables={"T": 4}).check()
+
+
+def test_landed_rows_are_decoded_in_parts_by_payload_and_number_of_columns() -> None:
+    def lengths(count: int, payload: int, columns: int) -> list[int]:
+        rows = pa.RecordBatch.from_pydict({"payload": [b"x" * payload] * count})
+        return [len(part) for part in decoded_at_once(rows, columns, 1 << 20)]
+
+    assert lengths(20_000, 4, 0) == [8_192, 8_192, 3_616]
+    assert lengths(20_000, 4, 1_000) == [*[130] * 153, 110], "null values take memory too"
+    assert lengths(3, 1 << 20, 0) == [1, 1, 1]
+    assert lengths(0, 0, 10) == []
