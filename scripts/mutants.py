@@ -47,6 +47,7 @@ ROOMS = {
         "tests/unit/erasure",
         "tests/integration/operators/test_erase_records.py",
         "tests/integration/operators/test_erase_from_replicas.py",
+        "tests/integration/operators/test_erase_remains.py",
     ],
     "streams": ["tests/unit/streams"],
     "monitoring": ["tests/unit/monitoring"],

@@ -1,4 +1,4 @@
-"""Erasure of records from a landing: the record of the erasure, the streams to search, and the windows to rewrite.
+"""Erasure of records from a landing, and the record of an erasure.
 
 :class:`Erasure` is one JSON document below the landing, written before any record is erased. It holds no record ID. It
     holds an HMAC-SHA-256 of each, and their random key: once finished, they prove that an ID was erased. Every reader
@@ -18,7 +18,7 @@ import logging
 import secrets
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -27,7 +27,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_provider_sfstream.erasure.record_ids import RecordIds, without_records
+from airflow_provider_sfstream.erasure.records import RecordIds, without_records
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
@@ -36,7 +36,7 @@ from airflow_provider_sfstream.landing.pruned import read_pruned
 from airflow_provider_sfstream.landing.replaced_files import StoredDocument
 from airflow_provider_sfstream.landing.row_groups import SCHEMA, PartWriter
 from airflow_provider_sfstream.landing.storage import is_local, storage_errors, sync_folder
-from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream, window_id_for
+from airflow_provider_sfstream.salesforce.streams import RunIdentity, window_id_for
 from airflow_provider_sfstream.salesforce.topics import can_carry_changes
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,8 @@ class Erasure:
     """The record of an erasure: the request of a task run, and the result of its last try.
 
     :param erasure_id: equal for all tries of the run; manifests name it.
-    :param hashes: hashes of the IDs, as hex: HMAC-SHA-256 of the 18 characters, keyed with ``salt`` (hex).
+    :param salt: key of the hashes, as hex.
+    :param hashes: hashes of the IDs, as hex: HMAC-SHA-256 of the 18 characters.
     :param finished_at: ``None`` until a try has searched everything, so also while folders of windows are unfinished.
     :param result: counts, as the operator returns them.
     """
@@ -65,18 +66,12 @@ class Erasure:
     def begin(cls, landing: Landing, run: RunIdentity, entity: str, ids: Iterable[str], now: datetime) -> Erasure:
         """Write the record of an erasure of IDs of 18 characters, or continue that of an earlier try of the run."""
         erasure_id = window_id_for(run, "live", b"erasure")
-        path = landing.erasure_path(erasure_id)
-        existing = ERASURE_DOCUMENT.read(landing.filesystem, path)
-        salt = secrets.token_hex(32) if existing is None else existing.salt
-        hashes = {hmac.new(bytes.fromhex(salt), record_id.encode(), hashlib.sha256).hexdigest() for record_id in ids}
-        erasure = cls(
-            erasure_id=erasure_id,
-            entity=entity,
-            erased_by=str(run),
-            began_at=now if existing is None else existing.began_at,
-            salt=salt,
-            hashes=tuple(sorted(hashes.union(() if existing is None else existing.hashes))),
-        )
+        existing = ERASURE_DOCUMENT.read(landing.filesystem, landing.erasure_path(erasure_id))
+        before = existing or cls(erasure_id, entity, str(run), now, secrets.token_hex(32), ())
+        key = bytes.fromhex(before.salt)
+        hashes = {hmac.new(key, record_id.encode(), hashlib.sha256).hexdigest() for record_id in ids}
+        hashes.update(before.hashes)
+        erasure = cls(erasure_id, entity, str(run), before.began_at, before.salt, tuple(sorted(hashes)))
         erasure.write(landing)
         return erasure
 
@@ -100,89 +95,87 @@ ERASURE_DOCUMENT = StoredDocument(
 )
 
 
-def streams_to_search(catalog: LandingCatalog, entity: str) -> list[Stream]:
-    """Return the streams that can have change events of an object: its own, and those of channels. None is pruned."""
-    streams = [stream for stream in catalog.streams() if can_carry_changes(stream.topic, entity)]
-    for stream in streams:
-        pruned = read_pruned(catalog.landing, stream)
-        if pruned is not None and pruned.removing:
-            raise ConfigurationError(
-                f"{stream}: a prune is running, or was interrupted. Nothing was erased. Wait until the prune ends, or "
-                "run it again; then run the erasure again."
+class LandingErasure:
+    """Erasure of an object's records from a landing: from the streams of its change events, and those of channels.
+
+    :raises ConfigurationError: if a stream is being pruned. Nothing was erased.
+    """
+
+    def __init__(self, catalog: LandingCatalog, entity: str) -> None:
+        self._catalog = catalog
+        self.streams = [stream for stream in catalog.streams() if can_carry_changes(stream.topic, entity)]
+        for stream in self.streams:
+            pruned = read_pruned(catalog.landing, stream)
+            if pruned is not None and pruned.removing:
+                raise ConfigurationError(
+                    f"{stream}: a prune is running, or was interrupted. Nothing was erased. Wait until the prune ends, "
+                    "or run it again; then run the erasure again."
+                )
+
+    def run(self, ids: RecordIds, erasure_id: str) -> dict[str, int]:
+        """Erase records from all finished windows; return counts.
+
+        ``events`` counts the events that this erasure has changed in all of its tries. ``emptied`` events lost their
+        payload in this one; ``shortened`` ones, of several records, lost some of their IDs. ``mentions`` belong to
+        other records but name one of these, and stay. ``files`` were rewritten. ``unfinished`` counts the window
+        folders that have files but no manifest: they are not searched, since a drain may be writing them.
+
+        :raises LandingError: if the storage could not be read or written. A repeated call completes the erasure.
+        """
+        counts = Counter[str](dict.fromkeys(("windows", "events", "emptied", "shortened", "files", "mentions"), 0))
+        counts.update(streams=len(self.streams), unfinished=0)
+        for stream in self.streams:
+            for window_id in self._catalog.window_ids(stream):
+                manifest = self._catalog.read_manifest(stream, window_id)
+                if manifest is None:
+                    counts["unfinished"] += 1
+                    continue
+                changed_events = _Window(self._catalog, manifest, ids, counts).erase(erasure_id)
+                counts.update(windows=bool(changed_events), events=changed_events)
+        if counts["unfinished"]:
+            log.warning(
+                "%d window folders have no manifest and were not searched: drains write to them, or were killed. Run "
+                "the erasure again when no drain is running. No run will finish the folders that have no manifest then;"
+                " remove them by hand.",
+                counts["unfinished"],
             )
-    return streams
-
-
-def erase_from_streams(
-    catalog: LandingCatalog, streams: Sequence[Stream], ids: RecordIds, erasure_id: str
-) -> dict[str, int]:
-    """Erase records from all finished windows of streams; return counts.
-
-    ``events`` counts the events that this erasure has changed in all of its tries. ``unfinished`` counts the window
-    folders that have files but no manifest: they are not searched, since a drain may be writing them.
-
-    :raises LandingError: if the storage could not be read or written. A repeated call completes the erasure.
-    """
-    counts = Counter[str](dict.fromkeys(("windows", "events", "emptied", "shortened", "files", "mentions"), 0))
-    counts.update(streams=len(streams), unfinished=0)
-    for stream in streams:
-        for window_id in catalog.window_ids(stream):
-            manifest = catalog.read_manifest(stream, window_id)
-            if manifest is None:
-                counts["unfinished"] += 1
-                continue
-            window_counts = erase_from_window(catalog, manifest, ids, erasure_id)
-            counts.update(window_counts)
-            changed_events = manifest.erased.get(erasure_id, 0) + window_counts["emptied"] + window_counts["shortened"]
-            counts.update(windows=bool(changed_events), events=changed_events)
-    if counts["unfinished"]:
-        log.warning(
-            "%d window folders have no manifest and were not searched: drains write to them, or were killed. Run the "
-            "erasure again when no drain is running. No run will finish the folders that have no manifest then; remove "
-            "them by hand.",
-            counts["unfinished"],
-        )
-    return dict(counts)
-
-
-def erase_from_window(catalog: LandingCatalog, manifest: Manifest, ids: RecordIds, erasure_id: str) -> Counter[str]:
-    """Erase records from a window, and remove the files from its folder that no manifest names; return counts.
-
-    ``emptied`` events lost their payload; ``shortened`` ones, of several records, lost some of their IDs. ``mentions``
-    belong to other records but name one of these, and stay. ``files`` were rewritten.
-    """
-    counts = Counter[str]()
-    with storage_errors(f"Window {manifest.window.window_id} of {manifest.stream} could not be rewritten"):
-        window = _Window(catalog, manifest, ids, counts)
-        files = tuple(map(window.file, manifest.files))
-        changed_events = counts["emptied"] + counts["shortened"]
-        if changed_events:
-            if is_local(catalog.landing.filesystem):
-                sync_folder(window.folder)
-            erased = {**manifest.erased, erasure_id: manifest.erased.get(erasure_id, 0) + changed_events}
-            before, manifest = manifest, replace(manifest, files=files, erased=erased)
-            catalog.replace_manifest(before, manifest)
-    catalog.remove_unlisted(manifest)
-    return counts
+        return dict(counts)
 
 
 class _Window:
-    """Files of one window."""
+    """One window, and the counts of the erasure."""
 
     def __init__(self, catalog: LandingCatalog, manifest: Manifest, ids: RecordIds, counts: Counter[str]) -> None:
-        landing, self._manifest, self._ids, self._counts = catalog.landing, manifest, ids, counts
-        self._landing, self._filesystem = landing, landing.filesystem
-        self.folder = landing.window_folder(manifest.stream, manifest.window.window_id)
+        self._catalog, self._manifest, self._ids, self._counts = catalog, manifest, ids, counts
+        self._landing, self._filesystem = catalog.landing, catalog.landing.filesystem
+        self._folder = catalog.landing.window_folder(manifest.stream, manifest.window.window_id)
         self._schemas: dict[str, str | None] = {}
+        self._changed_events = 0
 
-    def file(self, file: WindowFile) -> WindowFile:
+    def erase(self, erasure_id: str) -> int:
+        """Erase records, and remove the files from the folder that no manifest names; return the number of events that
+        this erasure has changed."""
+        manifest = self._manifest
+        changed_events = manifest.erased.get(erasure_id, 0)
+        with storage_errors(f"Window {manifest.window.window_id} of {manifest.stream} could not be rewritten"):
+            files = tuple(map(self._file, manifest.files))
+            if self._changed_events:
+                if is_local(self._filesystem):
+                    sync_folder(self._folder)
+                changed_events += self._changed_events
+                manifest = replace(manifest, files=files, erased={**manifest.erased, erasure_id: changed_events})
+                self._catalog.replace_manifest(self._manifest, manifest)
+        self._catalog.remove_unlisted(manifest)
+        return changed_events
+
+    def _file(self, file: WindowFile) -> WindowFile:
         """Write a file without the records and return it; return ``file`` itself if it contains none of them."""
-        with self._filesystem.open(f"{self.folder}/{file.name}", "rb") as source:
+        with self._filesystem.open(f"{self._folder}/{file.name}", "rb") as source:
             part = pq.ParquetFile(source)
             changes = {number: self._changes(part, number) for number in range(part.num_row_groups)}
             if not any(changes.values()):
                 return file
-            writer = PartWriter(self._filesystem, self.folder, f"erased-{secrets.token_hex(8)}", sys.maxsize)
+            writer = PartWriter(self._filesystem, self._folder, f"erased-{secrets.token_hex(8)}", sys.maxsize)
             try:
                 for number, payloads in changes.items():
                     writer.write(_with_payloads(part.read_row_group(number), payloads))
@@ -190,6 +183,7 @@ class _Window:
             except BaseException:
                 writer.abandon()
                 raise
+        self._changed_events += sum(map(len, changes.values()))
         self._counts["files"] += 1
         return written
 
@@ -209,8 +203,7 @@ class _Window:
                 self._counts["mentions"] += 1
             else:
                 new_payloads[row] = new_payload
-                self._counts["shortened"] += bool(new_payload)
-                self._counts["emptied"] += not new_payload
+                self._counts["shortened" if new_payload else "emptied"] += 1
         return new_payloads
 
     def _schema(self, schema_id: str) -> str | None:

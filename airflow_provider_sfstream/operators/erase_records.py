@@ -99,9 +99,9 @@ class EraseRecordsOperator(RetriedOperator):
 
     def _erase(self, ids: Sequence[str], run: RunIdentity) -> dict[str, Any]:
         """Erase records: from the landing, then from event logs and replicas, recorded before and after."""
-        from airflow_provider_sfstream.erasure.event_log_and_replica import EventLogErasure, ReplicaErasure
-        from airflow_provider_sfstream.erasure.landing import Erasure, erase_from_streams, streams_to_search
-        from airflow_provider_sfstream.erasure.record_ids import RecordIds
+        from airflow_provider_sfstream.erasure.landing import Erasure, LandingErasure
+        from airflow_provider_sfstream.erasure.records import RecordIds
+        from airflow_provider_sfstream.erasure.tables import EventLogErasure, ReplicaErasure
         from airflow_provider_sfstream.tables.event_log.tables import find_tables
         from airflow_provider_sfstream.tables.replica.snapshot_store import FOLDER as SNAPSHOTS
 
@@ -116,10 +116,10 @@ class EraseRecordsOperator(RetriedOperator):
             raise ConfigurationError("ids must be a list of texts. Nothing was erased.")
         records = RecordIds(ids)
         catalog, files = open_landing(landing_url, self.landing_conn_id), ObjectStorageFiles(self.output_conn_id)
-        streams = streams_to_search(catalog, entity)
+        landing = LandingErasure(catalog, entity)
         event_logs = {url: EventLogErasure(files, url, entity, str(run)) for url in event_log_urls}
         replicas = {url: ReplicaErasure(files, url, entity, str(run)) for url in replica_urls}
-        if not streams and not replicas and not any(each.tables for each in event_logs.values()):
+        if not landing.streams and not replicas and not any(each.tables for each in event_logs.values()):
             raise ConfigurationError(
                 f"Neither {landing_url} nor an event log has change events of {entity}. Check entity, landing_url and "
                 "event_log_urls. Nothing was erased."
@@ -140,7 +140,7 @@ class EraseRecordsOperator(RetriedOperator):
             "erasure_id": erasure.erasure_id,
             "entity": entity,
             "ids": len(records),
-            "landing": erase_from_streams(catalog, streams, records, erasure.erasure_id),
+            "landing": landing.run(records, erasure.erasure_id),
             "event_logs": {url: each.run(records) for url, each in event_logs.items()},
             "replicas": {url: each.run(records) for url, each in replicas.items()},
         }

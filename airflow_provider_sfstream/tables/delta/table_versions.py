@@ -1,10 +1,11 @@
 """Versions of a Delta table that an external document references: restore a version, find the last one with the same
-rows, and remove the files of unreferenced ones."""
+rows, and remove the files of unreferenced ones, or their log."""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import uuid
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -12,12 +13,19 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.fs as fs
+import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.delta.delta_table import MADE_BY, DeltaTableLog, TableVersion, commit_metadata
 
 log = logging.getLogger(__name__)
 
+_LOG = "_delta_log"
+_LOG_FILE = re.compile(r"(\d{20})\.(.+)")
+"""Version and kind of a file of the log: a commit, a checkpoint, or another program's file with values of these."""
+_WITH_FILES = re.compile(r"json|checkpoint\..*parquet")
+"""Kinds of files of the log that name the files of the table."""
 _KEEPS_ROWS = "keeps_rows"
 """Key in a commit's metadata: the commit does not change the rows."""
 
@@ -88,13 +96,28 @@ class TableVersions(DeltaTableLog):
     def _commit_files(self, number: int) -> tuple[set[str], set[str]] | None:
         """Return the files that the commit of a version added and removed; ``None`` if the log no longer has it."""
         try:
-            with self.location.filesystem().open_input_stream(f"_delta_log/{number:020d}.json") as stream:
-                lines = stream.read().splitlines()
+            return _named_files(self.location.filesystem(), f"{_LOG}/{number:020d}.json")
         except FileNotFoundError:
             return None
-        actions = [json.loads(line) for line in lines if line.strip()]
-        added = {unquote(action["add"]["path"]) for action in actions if "add" in action}
-        return added, {unquote(action["remove"]["path"]) for action in actions if "remove" in action}
+
+    def logged_files(self) -> tuple[set[str], set[str]]:
+        """Return the paths of all files that the commits and checkpoints of the log add, and of those that they
+        remove."""
+        filesystem, added, removed = self.location.filesystem(), set[str](), set[str]()
+        for _, kind, path in _log_files(filesystem):
+            if _WITH_FILES.fullmatch(kind):
+                added_there, removed_there = _named_files(filesystem, path)
+                added, removed = added | added_there, removed | removed_there
+        return added, removed
+
+    def restart_log(self) -> None:
+        """Write a checkpoint of the newest version, and remove all files of the log before it: earlier versions can no
+        longer be read."""
+        table, filesystem = self.table(), self.location.filesystem()
+        table.create_checkpoint()
+        for number, _, path in _log_files(filesystem):
+            if number < table.version():
+                filesystem.delete_file(path)
 
     def compact(self, files: int, size: int) -> int:
         """Merge small files, if there are more than ``files``; return the newest version.
@@ -124,6 +147,25 @@ class TableVersions(DeltaTableLog):
                 break
             number += 1
         return number
+
+
+def _log_files(filesystem: Any) -> list[tuple[int, str, str]]:
+    """Return version, kind and path of each file of a table's log that belongs to a version."""
+    files = filesystem.get_file_info(fs.FileSelector(_LOG, allow_not_found=True))
+    matches = ((_LOG_FILE.fullmatch(file.base_name), file.path) for file in files)
+    return [(int(match[1]), match[2], path) for match, path in matches if match]
+
+
+def _named_files(filesystem: Any, path: str) -> tuple[set[str], set[str]]:
+    """Return the paths of the files that a commit or a checkpoint adds, and of those that it removes."""
+    with filesystem.open_input_file(path) as source:
+        if path.endswith(".json"):
+            actions = [json.loads(line) for line in source.read().splitlines() if line.strip()]
+        else:
+            actions = pq.ParquetFile(source).read(columns=["add.path", "remove.path"]).to_pylist()
+    files = ([action[kind] for action in actions if action.get(kind)] for kind in ("add", "remove"))
+    added, removed = ({unquote(file["path"]) for file in each if file["path"]} for each in files)
+    return added, removed
 
 
 def _name_of(path: str) -> str:

@@ -36,7 +36,7 @@ from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
 from airflow_provider_sfstream.tables.rows.merging import Merge, table_schema
 from airflow_provider_sfstream.tables.rows.shuffle import BLOCK, blocks
-from airflow_provider_sfstream.tables.runner.engine import Engine, Frame, each_table
+from airflow_provider_sfstream.tables.runner.engine import Engine, Frame, JobFiles, each_table
 
 HISTORY = "{}__history"
 """Name of the table that stores the ended versions of a table's rows."""
@@ -217,14 +217,6 @@ class DeltaSink:
         """Return the file groups of a table."""
         return file_groups_of_table(self._log(name).version(table.version).files if table.version >= 0 else {})
 
-    def forget(self, gone: Sequence[Snapshot], kept: Sequence[Snapshot]) -> None:
-        """Remove the files and the lists that only the snapshots in ``gone`` name."""
-        live, removed = versions_named(kept), versions_named(gone)
-        each_table(lambda name: self._log(name).forget(min(removed[name]), live.get(name, set())), removed)
-        for name in {name for snapshot in gone for name in snapshot.tables}:
-            live_lists = [each.tables[name].dirty_list for each in kept if name in each.tables]
-            remove_lists(self.engine.files, self.base, name, live_lists)
-
     def _log(self, name: str) -> TableVersions:
         job = self._config.job or self.engine.application_id
         # The log stays complete, because a snapshot can name a version that is older than Delta's log retention.
@@ -267,6 +259,15 @@ def _sample(incoming: Incoming) -> Rows:
         return (batch.select(_IDS.names) for batch in ids(rows))
 
     return sampled
+
+
+def forget_snapshots(files: JobFiles, base: str, gone: Sequence[Snapshot], kept: Sequence[Snapshot]) -> None:
+    """Remove the files and the lists that only the snapshots in ``gone`` name."""
+    location, live, removed = files.table_location(base), versions_named(kept), versions_named(gone)
+    each_table(lambda name: TableVersions(location.below(name)).forget(min(removed[name]), live.get(name, ())), removed)
+    for name in {name for snapshot in gone for name in snapshot.tables}:
+        live_lists = [each.tables[name].dirty_list for each in kept if name in each.tables]
+        remove_lists(files, base, name, live_lists)
 
 
 def versions_named(snapshots: Iterable[Snapshot]) -> dict[str, set[int]]:

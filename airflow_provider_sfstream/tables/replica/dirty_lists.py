@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+from airflow_provider_sfstream.tables.replica.snapshots import TableState
 from airflow_provider_sfstream.tables.rows.arrow_rows import is_between
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.runner.engine import JobFiles
@@ -90,6 +92,26 @@ def write_list(location: TableLocation, folder: str) -> Rows:
         yield pa.RecordBatch.from_pylist([counts], schema=LIST_FILES)
 
     return write
+
+
+def remaining_list(
+    files: JobFiles, base: str, name: str, table: TableState, erased: Container[str]
+) -> tuple[TableState, int]:
+    """Return a table with its list of rows to fetch without erased records, and the number of removed rows."""
+    if table.dirty_list is None:
+        return table, 0
+    folder = f"{base}/{table.dirty_list}"
+    file_names = [each for each in files.file_names(folder) if each.endswith(".json")]
+    lines = [line for each in file_names for line in files.read_text(f"{folder}/{each}").splitlines()]
+    remaining = [line for line in lines if json.loads(line)["Id"] not in erased]
+    if len(remaining) == len(lines):
+        return table, 0
+    changed = sum("changed" in json.loads(line) for line in remaining)
+    list_path = f"{FOLDER}/{name}/{uuid.uuid4().hex}" if remaining else None
+    if list_path is not None:
+        files.replace_text(f"{base}/{list_path}/{file_names[0]}", "".join(f"{line}\n" for line in remaining))
+    computed, dirty = replace(table.computed, changed=changed), len(remaining) - changed
+    return replace(table, dirty=dirty, dirty_list=list_path, computed=computed), len(lines) - len(remaining)
 
 
 def remove_lists(files: JobFiles, base: str, table: str, live: Collection[str | None]) -> None:

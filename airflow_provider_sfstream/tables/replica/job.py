@@ -16,7 +16,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.delta.landed_windows import load_windows, read_window
 from airflow_provider_sfstream.tables.quarantine import Quarantine
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig, ReplicaMetrics
-from airflow_provider_sfstream.tables.replica.delta_sink import PROGRESS, DeltaSink
+from airflow_provider_sfstream.tables.replica.delta_sink import PROGRESS, DeltaSink, forget_snapshots
 from airflow_provider_sfstream.tables.replica.refresh import RefreshRun
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, check_deletes
@@ -87,7 +87,7 @@ def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
         refresh = RefreshRun(sink, snapshot, config.refresh_url, config)
         snapshot = _publish(store, replace(refresh.run(metrics), job=job), metrics)
     removed, retained = store.divided(config.keep_snapshots)
-    sink.forget(removed, retained)
+    forget_snapshots(files, base, removed, retained)
     store.prune(removed, retained)
     metrics.seconds = round(time.monotonic() - started, 2)
     if config.metrics_url:

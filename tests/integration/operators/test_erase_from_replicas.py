@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.erasure.landing import Erasure
-from airflow_provider_sfstream.erasure.table import TableErasure
+from airflow_provider_sfstream.erasure.tables import TableErasure
 from airflow_provider_sfstream.exceptions import PositionConflictError
 from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperator
 from airflow_provider_sfstream.salesforce.identifiers import to_18

@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.erasure.landing import ERASURE_DOCUMENT, Erasure
-from airflow_provider_sfstream.erasure.table import TableErasure
+from airflow_provider_sfstream.erasure.tables import TableErasure
 from airflow_provider_sfstream.exceptions import PositionConflictError
 from airflow_provider_sfstream.landing import catalog as catalog_module
 from airflow_provider_sfstream.landing.catalog import LandingCatalog

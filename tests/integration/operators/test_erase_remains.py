@@ -92,6 +92,14 @@ def test_a_table_of_a_replica_that_no_snapshot_names_is_searched(lake: ChangeLak
     assert files_with(lake.folder, "GADGET") == files_with(lake.folder, GADGET_ID) == []
 
 
+def test_a_replica_without_the_folders_of_its_table_is_erased(lake: ChangeLake) -> None:
+    before = lake.snapshot()
+    shutil.rmtree(Path(lake.output) / "Widget__c")
+    erase(lake.folder)
+    assert files_with(lake.folder, MARK) == []
+    assert lake.snapshot() == before
+
+
 def test_an_event_table_that_a_killed_job_has_not_committed_is_searched(lake: ChangeLake) -> None:
     (manifest,) = lake.landing.rglob("manifest.json")
     shutil.rmtree(lake.folder / "tables")

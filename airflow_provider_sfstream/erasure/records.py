@@ -1,4 +1,4 @@
-"""IDs of records to erase, and removal of the IDs from change events.
+"""Records to erase: their IDs, and what remains of events and of rows without them. Pure.
 
 IDs are ASCII in payloads of either encoding, so an event without these bytes belongs to none of these records.
 """
@@ -12,15 +12,22 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.salesforce.events import PayloadEncoding
 from airflow_provider_sfstream.salesforce.identifiers import to_18
 from airflow_provider_sfstream.salesforce.schemas import parse
+from airflow_provider_sfstream.salesforce.topics import can_carry_changes
+from airflow_provider_sfstream.tables.rows.replica_columns import HEADER
 
 MOST_IDS = 1_000
-_HEADER, _IDS = "ChangeEventHeader", "recordIds"
+_IDS = "recordIds"
 _JSON_IDS = re.compile(rb'"recordIds"\s*:\s*(\[[^\]]*\])')
+_AVRO_IDS = fastavro.parse_schema({"type": "array", "items": "string"})
+_SEARCHED = frozenset({"Id", HEADER, "topic", "payload", "reason"})
+"""Columns that the functions for rows read, without the type that may follow in the name."""
+_REASON = "erased: the payload contained the ID of an erased record"
 
 
 class RecordIds:
@@ -77,20 +84,19 @@ def without_records(payload: bytes, ids: RecordIds, encoding: PayloadEncoding, s
     except Exception:  # any error of a library
         return b""
     fields = event.get("payload", event) if encoding == "json" else event
-    header = fields.get(_HEADER) if isinstance(fields, dict) else None
+    header = fields.get(HEADER) if isinstance(fields, dict) else None
     record_ids = header.get(_IDS) if isinstance(header, dict) else None
     if not isinstance(header, dict) or not isinstance(record_ids, list):
         return None  # not a change event, it only refers to the record
-    remaining_ids = [record_id for record_id in record_ids if record_id not in ids]
+    header[_IDS] = remaining_ids = [record_id for record_id in record_ids if record_id not in ids]
     if len(remaining_ids) == len(record_ids):
         return None
     if not remaining_ids:
         return b""
     # The IDs are cut out of the bytes: the payload is not encoded again, so that all other values remain unchanged.
-    changed = splice(payload, record_ids, remaining_ids)
-    header[_IDS] = remaining_ids
     try:
-        return changed if changed and str(read(changed)) == str(event) else b""
+        changed = splice(payload, record_ids, remaining_ids)
+        return changed if str(read(changed)) == str(event) else b""
     except Exception:  # the changed payload would not be an event
         return b""
 
@@ -115,19 +121,9 @@ def _avro_without(payload: bytes, record_ids: list[str], remaining: list[str]) -
 
 def _avro_array(texts: list[str]) -> bytes:
     """Return texts as an Avro array of one block, the form that Salesforce writes."""
-    parts = [_number(len(texts))]
-    for text in texts:
-        parts += (_number(len(text.encode())), text.encode())
-    return b"".join((*parts, b"\0"))
-
-
-def _number(value: int) -> bytes:
-    """Return a number that is not negative as an Avro long: a variable-length zigzag integer."""
-    value, groups = value << 1, bytearray()
-    while value > 0x7F:
-        groups.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes((*groups, value))
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, _AVRO_IDS, texts)
+    return stream.getvalue()
 
 
 def _json(payload: bytes) -> dict[str, Any]:
@@ -142,3 +138,76 @@ def _json_without(payload: bytes, record_ids: list[str], remaining: list[str]) -
     if len(matches) != 1 or json.loads(matches[0][1]) != record_ids:
         return b""
     return payload[: matches[0].start(1)] + json.dumps(remaining).encode() + payload[matches[0].end(1) :]
+
+
+def is_header(column: str) -> bool:
+    """Return whether a column of a table has headers of change events, of any type."""
+    return column.partition("__")[0] == HEADER
+
+
+def is_searched(column: str) -> bool:
+    """Return whether one of the following functions may read a column of a table."""
+    return column.partition("__")[0] in _SEARCHED
+
+
+def replica_without(batch: pa.RecordBatch, ids: RecordIds) -> tuple[int, pa.RecordBatch]:
+    """Return the number of rows of a replica's table that belong to the records, and the other rows."""
+    erased = [record_id in ids for record_id in batch.column("Id").to_pylist()]
+    return sum(erased), batch.filter(pa.array([not is_erased for is_erased in erased])) if any(erased) else batch
+
+
+def events_without(batch: pa.RecordBatch, ids: RecordIds) -> tuple[int, pa.RecordBatch]:
+    """Return the number of changed rows of change events, and the rows that remain: those of other records, and those
+    of several records, without the erased IDs."""
+    changed: set[int] = set()
+    erased: set[int] = set()
+    for name in filter(is_header, batch.schema.names):
+        column = batch.column(name)
+        is_struct = pa.types.is_struct(column.type)
+        if is_struct and column.type.get_field_index(_IDS) < 0:
+            continue
+        values = (column.field(_IDS) if is_struct else column).to_pylist()
+        for row, value in enumerate(values):
+            record_ids = value if is_struct else _record_ids(value)
+            remaining = [record_id for record_id in record_ids or () if record_id not in ids]
+            if record_ids and len(remaining) < len(record_ids):
+                changed.add(row)
+                values[row] = remaining if is_struct else json.dumps({**json.loads(value), _IDS: remaining})
+                if not remaining:
+                    erased.add(row)
+        if changed:
+            new = _with_ids(column, values) if is_struct else pa.array(values, column.type)
+            batch = batch.set_column(batch.schema.get_field_index(name), batch.schema.field(name), new)
+    mask = pa.array([row not in erased for row in range(len(batch))], pa.bool_())
+    return len(changed), batch.filter(mask) if erased else batch
+
+
+def quarantine_without(batch: pa.RecordBatch, ids: RecordIds, entity: str) -> tuple[int, pa.RecordBatch]:
+    """Return the number of changed rows of the quarantine, and all rows. An event of the object's topic or of a channel
+    loses its payload, and the reason that may quote it, if its bytes contain one of the IDs."""
+    payloads, reasons = batch.column("payload").to_pylist(), batch.column("reason").to_pylist()
+    changed = 0
+    for row, topic in enumerate(batch.column("topic").to_pylist()):
+        if can_carry_changes(topic, entity) and payloads[row] is not None and ids.are_in(payloads[row]):
+            payloads[row], reasons[row] = None, _REASON
+            changed += 1
+    if changed:
+        for name, values in (("payload", payloads), ("reason", reasons)):
+            field = batch.schema.field(name)
+            batch = batch.set_column(batch.schema.get_field_index(name), field, pa.array(values, field.type))
+    return changed, batch
+
+
+def _record_ids(text: str | None) -> Any:
+    """Return the record IDs of a header in JSON; ``None`` if it has none."""
+    header = json.loads(text) if text else None
+    return header.get(_IDS) if isinstance(header, dict) else None
+
+
+def _with_ids(headers: pa.StructArray, values: list[Any]) -> pa.StructArray:
+    fields = list(headers.type)
+    members = [
+        pa.array(values, field.type) if field.name == _IDS else headers.field(number)
+        for number, field in enumerate(fields)
+    ]
+    return pa.StructArray.from_arrays(members, fields=fields, mask=headers.is_null())

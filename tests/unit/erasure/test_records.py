@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.erasure.record_ids import RecordIds, without_records
+from airflow_provider_sfstream.erasure.records import RecordIds, without_records
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.salesforce.identifiers import to_18
 from tests.support.landing_files import encode
