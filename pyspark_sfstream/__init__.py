@@ -41,7 +41,7 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         from pyspark.sql.pandas.types import from_arrow_schema
 
         from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_schema
-        from airflow_provider_sfstream.tables.source.rows import all_columns
+        from airflow_provider_sfstream.tables.source.parts import all_columns
 
         options = SourceOptions.from_options(self.options)
         events = self._event_columns(options) if options.rows == "decoded" else {}
@@ -67,7 +67,7 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return StreamReader(options, schema, self._heads)
 
     def _event_columns(self, options: SourceOptions) -> dict[str, Any]:
-        from airflow_provider_sfstream.tables.source.planning import Planner
+        from airflow_provider_sfstream.tables.source.parts import Planner
         from pyspark_sfstream.landed import LandedSource
 
         source = LandedSource(options)

@@ -12,8 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.tables.source.options import SourceOptions
-from airflow_provider_sfstream.tables.source.planning import Planner, may_pass
-from airflow_provider_sfstream.tables.source.rows import event_columns, part_rows
+from airflow_provider_sfstream.tables.source.parts import Planner, event_columns, may_pass, part_rows
 from pyspark_sfstream.landed import Heads, LandedSource, heads_of, offset_of
 
 try:

@@ -13,7 +13,7 @@ EXECUTED = (
     "rows.change_batches",
     "spark_apps.event_log",
     "spark_apps.replica",
-    "source.rows",
+    "source.parts",
 )
 """Modules that executors import, and drivers that have only the zip. The zip has their own imports too."""
 

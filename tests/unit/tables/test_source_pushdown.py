@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 )
 
 from airflow_provider_sfstream.landing.manifest import Manifest
-from airflow_provider_sfstream.tables.source.planning import may_pass
+from airflow_provider_sfstream.tables.source.parts import may_pass
 from tests.support.landing_files import land_window
 
 DATES = date(2026, 1, 10), date(2026, 1, 12)

@@ -20,8 +20,7 @@ from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.delta.landed_windows import load_windows as windows_of
 from airflow_provider_sfstream.tables.source.files import SourceFiles
 from airflow_provider_sfstream.tables.source.options import SourceOptions
-from airflow_provider_sfstream.tables.source.planning import Planner
-from airflow_provider_sfstream.tables.source.rows import all_columns, event_columns, part_rows
+from airflow_provider_sfstream.tables.source.parts import Planner, all_columns, event_columns, part_rows
 from airflow_provider_sfstream.windows import read_windows
 from tests.support.json_windows import JsonEvent, land_json_window
 from tests.support.landing_files import LandedEvent, land_window
