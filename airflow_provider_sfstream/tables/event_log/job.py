@@ -23,7 +23,7 @@ from airflow_provider_sfstream.tables.event_log.config import EventLogConfig, Ev
 from airflow_provider_sfstream.tables.event_log.delta_tables import DeltaTables, EventPlan
 from airflow_provider_sfstream.tables.event_log.duplicates import find_duplicates
 from airflow_provider_sfstream.tables.event_log.table_plans import (
-    SurveyedFields,
+    FoundFields,
     TableSources,
     check_columns,
     place_columns,
@@ -117,12 +117,8 @@ class EventLogJob:
         """
         if self._schemas.refused:
             return set(find_tables(self._engine.files, base))
-        self_described = (
-            table
-            for table, manifest in zip(self._own_tables, self._manifests, strict=True)
-            if manifest.payload_encoding != "avro"
-        )
-        return {*self._schemas.tables, *self_described}
+        self_described = (manifest for manifest in self._manifests if manifest.payload_encoding != "avro")
+        return {*self._schemas.tables, *(table_of_topic(manifest.stream.topic) for manifest in self_described)}
 
     def plan(self, stored: DeltaTables | None = None) -> EventPlan:
         """Return the decoding plan of the rows, with the duplicates among them.
@@ -132,10 +128,9 @@ class EventLogJob:
         count = sum(manifest.window.event_count for manifest in self._manifests)
         log.info("Reading %d windows with %d events.", len(self._manifests), count)
         present = self._survey()
-        self_described = SurveyedFields()
-        if any(format_ not in WITH_SCHEMA for format_, _, _ in present):
-            self_described = survey_fields(self.rows, self._own_tables)
-        sources = sources_by_table(present, self._schemas, self_described, self._own_tables)
+        is_described = all(format_ in WITH_SCHEMA for format_, _, _ in present)
+        found = () if is_described else survey_fields(self.rows, self._own_tables)
+        sources = sources_by_table(present, self._schemas, found, self._own_tables)
         tables = {
             table: self._table_plan(table, source, stored.registry(table) if stored else ColumnRegistry())
             for table, source in sources.items()
@@ -143,7 +138,7 @@ class EventLogJob:
         if missing := unmet(self._config.rules, self._coverages) if tables else []:
             log.warning(NO_SUCH_FIELD, ", ".join(missing))
         plan = EventPlan(tables, self._schemas.refused, self.references, self._own_tables, self._config.batch_bytes)
-        keys, stored_count = stored.keys(tables, self._dates(self_described)) if stored else ([], 0)
+        keys, stored_count = stored.keys(tables, self._dates(found)) if stored else ([], 0)
         duplicates = find_duplicates(self._engine, self.rows, keys, count + stored_count, plan)
         return replace(plan, duplicates=duplicates)
 
@@ -162,11 +157,12 @@ class EventLogJob:
                 )
         return present
 
-    def _dates(self, own: SurveyedFields) -> Dates:
+    def _dates(self, found: FoundFields) -> Dates:
         """Return the event dates that these windows can contain; ``None``: any."""
         spans = [event_dates(manifest) for manifest in self._manifests if manifest.window.event_count]
         known_spans = [span for span in spans if span is not None]
-        if len(known_spans) < len(spans) or own.some_have_no_time or not self._schemas.all_have_event_time():
+        some_have_no_time = any(row["name"] is None for row in found) or not self._schemas.all_have_event_time()
+        if len(known_spans) < len(spans) or some_have_no_time:
             return None
         return min(first for first, _ in known_spans), max(last for _, last in known_spans)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -42,6 +43,9 @@ from airflow_provider_sfstream.tables.runner.engine import Frame
 
 log = logging.getLogger(__name__)
 
+FOUND = pa.schema([(name, pa.string()) for name in ("table", "format", "name", "type")])
+"""Field of self-described rows; without a name and a type for an event without a time."""
+FoundFields: TypeAlias = Sequence[Mapping[str, Any]]
 _READ_AT_ONCE = 8
 """Schema files to read at a time: on an object store, each takes a request."""
 
@@ -102,23 +106,25 @@ class TableSources:
 
 
 def sources_by_table(
-    present: Iterable[tuple[Format, str | None, int]], schemas: Schemas, fields: SurveyedFields, tables: Sequence[str]
+    present: Iterable[tuple[Format, str | None, int]], schemas: Schemas, found: FoundFields, tables: Sequence[str]
 ) -> dict[str, TableSources]:
-    """Return the sources of each table.
+    """Return the sources of each table. A field has one spelling of its name.
 
     :param present: format, schema ID and window of the landed rows.
+    :param found: the fields of the self-described rows.
     :param tables: the table of each window's self-described rows.
     """
-    sources: dict[str, TableSources] = {}
+    sources: dict[str, TableSources] = defaultdict(TableSources)
     table_of = {schema_id: table for table, ids in schemas.tables.items() for schema_id in ids}
     for format_, schema_id, window in present:
         if format_ not in WITH_SCHEMA:
-            table = sources.setdefault(tables[window], TableSources())
-            table.fields[format_] = fields.tables.get(tables[window], {}).get(format_, {})
+            sources[tables[window]].fields[format_] = {}
         elif schema_id in table_of:
             name = table_of[schema_id]
-            sources.setdefault(name, TableSources()).schemas[schema_id] = schemas.tables[name][schema_id]
-    return sources
+            sources[name].schemas[schema_id] = schemas.tables[name][schema_id]
+    for table, format_, name, type_ in sorted((row.values() for row in found if row["name"] is not None), key=list):
+        sources[table].fields[format_].setdefault(Field(name.lower(), type_), name)
+    return dict(sources)
 
 
 def check_columns(
@@ -191,32 +197,13 @@ def place(
     return tuple(None if treatment == "exclude" else next(remaining) for treatment in treatments)
 
 
-FOUND = pa.schema([(name, pa.string()) for name in ("table", "format", "name", "type")])
-
-
-@dataclass
-class SurveyedFields:
-    """Fields by table and format, each with one spelling of its name; whether an event without a time was found."""
-
-    tables: dict[str, dict[Format, dict[Field, str]]] = field(default_factory=dict)
-    some_have_no_time: bool = False
-
-
-def survey_fields(rows: Frame, tables: tuple[str, ...]) -> SurveyedFields:
+def survey_fields(rows: Frame, tables: tuple[str, ...]) -> FoundFields:
     """Read all self-described rows, and return their fields.
 
     :param rows: landed rows with ``window`` and ``format``.
     :param tables: the table of each window's rows, if they are self-described.
     """
-    found = rows.select("window", "format", "payload").map_batches(found_fields(tables), FOUND).collect()
-    result = SurveyedFields()
-    for row in sorted(found, key=lambda row: (row["table"], row["format"], row["name"] or "", row["type"] or "")):
-        if row["name"] is None:
-            result.some_have_no_time = True
-            continue
-        fields = result.tables.setdefault(row["table"], {}).setdefault(row["format"], {})
-        fields.setdefault(Field(row["name"].lower(), row["type"]), row["name"])
-    return result
+    return rows.select("window", "format", "payload").map_batches(found_fields(tables), FOUND).collect()
 
 
 def found_fields(tables: tuple[str, ...]) -> Rows:

@@ -25,6 +25,7 @@ from airflow_provider_sfstream.tables.event_log.table_plans import (
     TableSources,
     place_columns,
     read_schemas,
+    sources_by_table,
     survey_fields,
 )
 from airflow_provider_sfstream.tables.event_log.tables import Dates
@@ -112,8 +113,8 @@ class Planner:
         sources = TableSources(schemas=self.schemas(manifest).usable())
         if manifest.payload_encoding != "avro":
             table, (_, own) = table_of_topic(manifest.stream.topic), payload_formats(manifest)
-            surveyed = survey_fields(ArrowFrame(partial(self._batches, manifest)), (table,))
-            sources.fields = {own: surveyed.tables.get(table, {}).get(own, {})}
+            found = survey_fields(ArrowFrame(partial(self._batches, manifest)), (table,))
+            sources.fields = sources_by_table([(own, None, 0)], Schemas(), found, (table,))[table].fields
         return sources
 
     def _batches(self, manifest: Manifest, columns: Columns) -> Batches:
