@@ -35,7 +35,7 @@ from airflow_provider_sfstream.landing.manifest import Manifest, WindowFile
 from airflow_provider_sfstream.landing.pruned import read_pruned
 from airflow_provider_sfstream.landing.replaced_files import StoredDocument
 from airflow_provider_sfstream.landing.row_groups import SCHEMA, PartWriter
-from airflow_provider_sfstream.landing.storage import is_local, storage_errors, sync_folder
+from airflow_provider_sfstream.landing.storage import is_local, list_folder, storage_errors, sync_folder
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, window_id_for
 from airflow_provider_sfstream.salesforce.topics import can_carry_changes
 
@@ -128,7 +128,9 @@ class LandingErasure:
             for window_id in self._catalog.window_ids(stream):
                 manifest = self._catalog.read_manifest(stream, window_id)
                 if manifest is None:
-                    counts["unfinished"] += 1
+                    folder = self._catalog.landing.window_folder(stream, window_id)
+                    with storage_errors(f"The files of window {window_id} of {stream} could not be listed"):
+                        counts["unfinished"] += bool(list_folder(self._catalog.landing.filesystem, folder))
                     continue
                 changed_events = _Window(self._catalog, manifest, ids, counts).erase(erasure_id)
                 counts.update(windows=bool(changed_events), events=changed_events)
