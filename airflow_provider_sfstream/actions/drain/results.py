@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -179,8 +179,9 @@ def _check_fail_on(arguments: DrainArguments, lost: object, changes: SchemaChang
         raise changed
 
 
-def _schema_changes(landed: LandedStream, manifests: Iterable[Manifest]) -> SchemaChanges | None:
-    """Log and return the schema changes of landed windows; ``None`` if the schemas could not be compared."""
+def _schema_changes(landed: LandedStream, manifests: Sequence[Manifest]) -> SchemaChanges | None:
+    """Log and return the schema changes of landed windows; ``None`` if none is known and not all schemas could be
+    compared."""
     from airflow_provider_sfstream.replay_windows.schema_changes import schema_changes
 
     try:
@@ -192,6 +193,11 @@ def _schema_changes(landed: LandedStream, manifests: Iterable[Manifest]) -> Sche
         log.warning(
             "%s: a schema changed: %s (%s before, %s now)", landed.stream, change, change.before, change.schema_id
         )
+    missing = sorted({schema_id for manifest in manifests for schema_id in manifest.missing_schemas})
+    if missing and not changes:
+        text = "%s: schema changes could not be determined: events landed without the schemas %s."
+        log.warning(text, landed.stream, ", ".join(map(repr, missing)))
+        return None
     return [change.document() for change in changes]
 
 

@@ -152,6 +152,16 @@ def test_a_schema_change_that_cannot_be_determined_is_reported_as_unknown(
     assert "schema changes could not be determined" in caplog.text
 
 
+def test_a_schema_that_did_not_land_is_no_unchanged_schema(org: SharedOrg, drain: Drain) -> None:
+    publish(org)
+    assert drain("run-1")["schema_changes"] == []
+    org.fault("answer_schema", code="", status="NOT_FOUND")
+    add_note_field(org)
+    with pytest.raises(AirflowFailException, match="schema changes could not be determined"):
+        drain("run-2", hour=2, fail_on=["schema_change"])
+    assert drain("run-2", hour=2)["schema_changes"] is None
+
+
 def test_a_gap_and_a_schema_change_are_reported_in_one_error(org: SharedOrg, drain: Drain) -> None:
     publish(org)
     drain("run-1")
