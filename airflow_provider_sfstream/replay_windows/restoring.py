@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore
@@ -43,6 +43,7 @@ def restore_from_landing(
     :param last_window_id: the window to end with; without it, the last one of the landing. If several begin at one
         position, the last recorded position in the landing decides.
     :raises ConfigurationError: if the landing does not show which windows count. Nothing was recorded.
+    :raises LandingError: if the storage does not list the last recorded window yet. Nothing was recorded.
     :raises PositionConflictError: if the position moved meanwhile.
     """
     stream, store = landed.stream, landed.store
@@ -50,7 +51,10 @@ def restore_from_landing(
     manifests = _manifests(stream, landed.catalog, now)
     live = [manifest for manifest in manifests if manifest.window.kind == "live"]
     last_recorded = landed.last_recorded() if last_window_id is None else None
-    certain = (before.window_id, None if last_recorded is None else last_recorded.window_id, last_window_id)
+    last_recorded_id = None if last_recorded is None else last_recorded.window_id
+    if last_recorded_id is not None and all(manifest.window.window_id != last_recorded_id for manifest in live):
+        _check_missing(last_recorded_id, stream, landed.catalog)
+    certain = (before.window_id, last_recorded_id, last_window_id)
     ordered = _up_to(in_order(live, *certain), last_window_id, stream)
     missing = _windows_after(before, ordered, _cause(store, stream, before), stream)
     position = before
@@ -121,6 +125,15 @@ def _manifests(stream: Stream, catalog: LandingCatalog, now: datetime) -> list[M
             "landing_url, topic, subscription, api, and that the connection uses the org that was drained."
         )
     return manifests
+
+
+def _check_missing(window_id: str, stream: Stream, catalog: LandingCatalog) -> None:
+    """Check that a window that the listing lacks does not exist: others may be missing in the listing too."""
+    if catalog.read_manifest(stream, window_id) is not None:
+        raise LandingError(
+            f"{stream}: the storage does not list window {window_id}, which exists: its listing is outdated, and may "
+            "lack later windows too. Nothing was recorded. Run the restoration again."
+        )
 
 
 def _up_to(ordered: list[Manifest], last_window_id: str | None, stream: Stream) -> list[Manifest]:

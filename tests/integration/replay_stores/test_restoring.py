@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore
@@ -182,6 +182,28 @@ def test_recorded_position_decides_between_two_last_windows(
 
     assert (restored.live_windows, restored.after.window_id) == (2, winner.window_id)
     assert store.windows_of_run(stream, loser.run) == []
+
+
+def test_restore_is_refused_while_the_listing_lacks_the_last_recorded_window(
+    under_test: StoreUnderTest, empty_store: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = new_stream()
+    under_test.advance(stream, b"\x01", run_at(1), events=(0, 1))
+    at_first = under_test.store.read(stream)
+    last = under_test.land(stream, at_first, b"\x02", run_at(2), events=(1, 2))
+    RecordedPositions(stream, under_test.catalog, under_test.store).advance(at_first, last)
+    store = empty_store()
+    listed = LandingCatalog._list
+
+    def outdated(catalog: LandingCatalog, folder: str) -> list[str]:
+        return [name for name in listed(catalog, folder) if name != last.window_id]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LandingCatalog, "_list", outdated)
+        with pytest.raises(LandingError, match=f"does not list window {last.window_id}, which exists"):
+            restore(under_test, store, stream)
+    assert store.read(stream).replay_id is None
+    assert restore(under_test, store, stream).after.window_id == last.window_id
 
 
 def test_restore_works_without_the_oldest_windows(
