@@ -158,7 +158,8 @@ def catalog(
     as_json: AsJson = False,
 ) -> None:
     """Compare tables with their Iceberg tables in a catalog (`status`), or publish them there (`sync`), also tables
-    that no job has published yet. The columns show the state before. `status` fails if a table is not up to date."""
+    that no job has published yet. The columns show the state before. `status` fails if a table is not up to date, and
+    both fail if the folder has no table."""
     from airflow_provider_sfstream.actions.tables.iceberg_catalog import catalog_tables
 
     is_sync = action == "sync"
@@ -174,7 +175,7 @@ def catalog(
         "error": "Error",
     }
     show_rows(rows, columns, as_json=as_json, none=f"{output_url} has no tables.")
-    if any(row["error"] or not (is_sync or row["is_current"]) for row in rows):
+    if not rows or any(row["error"] or not (is_sync or row["is_current"]) for row in rows):
         raise typer.Exit(FAILED)
 
 

@@ -34,15 +34,15 @@ State = Literal["running", "stopped"]
 VisibleState = Literal[State, "deleted"]
 _STATES: Mapping[State, SubscriptionState] = {"running": "RUN", "stopped": "STOP"}
 _SHOWN: Mapping[VisibleState, str] = {
-    "running": "can be subscribed to",
+    "running": "refuses no subscriber",
     "stopped": "is stopped",
     "deleted": "was not found",
 }
 VISIBILITY_TIMEOUT = 180.0
 """Seconds to wait until the Pub/Sub API has applied a change, which Salesforce does within about two minutes."""
 SILENCE = 5.0
-"""Seconds to wait for a response: a refusal arrives immediately, an event if one exists, and a keepalive only after
-minutes. The proof is another response on the same connection meanwhile."""
+"""Seconds to wait for a response: a refusal is expected immediately, an event if one exists, and a keepalive only after
+minutes. Another response on the same connection meanwhile shows that the server answers."""
 INTERVAL = 5.0
 """Seconds between two attempts."""
 _STANDARD_CHANNEL = "/data/ChangeEvents"
@@ -192,8 +192,8 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
         It subscribes, commits nothing, and closes the stream. That occupies the subscription's only stream for a
         moment, so call it only right after a change, when there is no other consumer.
 
-        - A refusal means that the change is not visible yet; an event, an empty response, or ten seconds without
-          either, that it is.
+        - A refusal means that the change is not visible yet; an event or an empty response, that it is. Ten seconds
+          without any of them count as visible too: a refusal is expected immediately.
         - One event at most is delivered, and again to the consumer. It counts towards the delivery allocation.
         - A connected consumer stays connected, and its presence also shows the change. A consumer that connects in that
           moment is refused. Salesforce frees it within 15 seconds, and a drain waits for that; if

@@ -332,6 +332,8 @@ def test_catalog_compares_and_publishes_tables(run: Run, tmp_path: Path, monkeyp
     options = (lake.output, "--catalog-conn-id", "catalog", "--catalog-namespace", "lake")
     assert "lake.order__e" in run("catalog", "status", *options, exits=1).stdout
     assert not lake.catalog.namespace_exists("lake")
+    elsewhere = run("catalog", "status", f"{lake.output}s", *options[1:], exits=1)
+    assert f"{lake.output}s has no tables." in elsewhere.stdout + elsewhere.stderr
     run("catalog", "sync", *options)
     lake.check()
     for row in json.loads(run("catalog", "status", *options, "--json").stdout):
