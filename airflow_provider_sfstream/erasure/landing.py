@@ -124,6 +124,8 @@ class LandingErasure:
         """
         counts = Counter[str](dict.fromkeys(("windows", "events", "emptied", "shortened", "files", "mentions"), 0))
         counts.update(streams=len(self.streams), unfinished=0)
+        if not self.streams:
+            log.warning("%s has no windows to search. Check landing_url.", self._catalog.landing.url)
         for stream in self.streams:
             for window_id in self._catalog.window_ids(stream):
                 manifest = self._catalog.read_manifest(stream, window_id)

@@ -139,6 +139,11 @@ def test_checksum_files_of_other_programs_are_removed_with_the_log_before_the_er
     assert files_with(lake.folder, MARK) == []
 
 
+def test_a_landing_without_windows_of_the_object_is_logged(lake: ChangeLake, caplog: pytest.LogCaptureFixture) -> None:
+    assert erase(lake.folder, landing_url=str(lake.folder / "landign"))["landing"]["streams"] == 0
+    assert "landign has no windows to search. Check landing_url." in caplog.text
+
+
 def test_a_folder_without_an_event_log_or_with_an_unnamed_one_is_refused(lake: ChangeLake) -> None:
     (manifest,) = lake.landing.rglob("manifest.json")
     log_events(lake, manifest.as_uri(), lake.folder / "replica")
