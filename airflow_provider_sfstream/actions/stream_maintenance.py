@@ -109,14 +109,15 @@ def prune_windows(
 
     stream = landed.stream
     readers = WindowConsumers.for_stream(stream, replica_urls, event_log_urls, output_conn_id)
-    request = pruning.PruneRequest(
-        older_than=older_than,
+    outcome = pruning.prune_stream(
+        landed,
+        older_than,
         keep_last=keep_last,
         needed=readers.needed,
         still_needed=readers.still_needed,
         dry_run=dry_run,
+        pruned_by=pruned_by,
     )
-    outcome = pruning.prune_stream(landed, request, pruned_by=pruned_by)
     removed = outcome.removed
     summary = {
         "stream": dict(vars(stream)),

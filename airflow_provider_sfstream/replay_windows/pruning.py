@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from types import MappingProxyType
 from typing import NamedTuple
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -35,26 +36,6 @@ class OldWindow(NamedTuple):
     window: ReplayWindow
     finished_at: datetime
     bytes: int
-
-
-StillNeeded = Callable[[Sequence[ReplayWindow]], Mapping[str, str]]
-
-
-@dataclass(frozen=True)
-class PruneRequest:
-    """Windows to remove.
-
-    :param older_than: minimum time since a removable window was finished.
-    :param keep_last: number of the newest live windows that stay at any age; the last one is that of the position.
-    :param needed: IDs of live windows that are needed with all later ones, and the name of the consumer.
-    :param still_needed: returns those of the old windows that are still needed, with the name of the consumer.
-    """
-
-    older_than: timedelta
-    keep_last: int = 1
-    needed: Mapping[str, str] = field(default_factory=dict)
-    still_needed: StillNeeded = lambda windows: {}
-    dry_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,40 +64,48 @@ class _Limit:
 
 def prune_stream(
     landed: LandedStream,
-    request: PruneRequest,
+    older_than: timedelta,
     *,
+    keep_last: int = 1,
+    needed: Mapping[str, str] = MappingProxyType({}),
+    still_needed: Callable[[Sequence[ReplayWindow]], Mapping[str, str]] = lambda windows: {},
+    dry_run: bool = False,
     pruned_by: str,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> PruneOutcome:
-    """Remove the windows older than requested, unless they or an earlier window are still needed.
+    """Remove old windows, unless they or an earlier window are still needed.
 
+    :param older_than: minimum time since a removable window was finished.
+    :param keep_last: number of the newest live windows that stay at any age; the last one is that of the position.
+    :param needed: IDs of live windows that are needed with all later ones, and the name of the consumer.
+    :param still_needed: returns those of the old windows that are still needed, with the name of the consumer.
     :param pruned_by: name of the pruning run, for readers that miss a window.
     :raises ConfigurationError: if the position, or a consumer, is on a window that is not in this landing.
     """
-    check_age(request.older_than)
+    check_age(older_than)
     announced = read_pruned(landed.catalog.landing, landed.stream)
     finished = 0
-    if announced is not None and announced.removing and not request.dry_run:
+    if announced is not None and announced.removing and not dry_run:
         log.info("%s: removing %d windows that an earlier run had announced.", landed.stream, len(announced.removing))
         finished = len(announced.removing)
         _remove(announced, landed)
-    limit = _limit(landed, request, now())
-    old = _old_windows(landed, now() - request.older_than)
-    needed = request.still_needed([each.window for each in old if each.finished_at < limit.time])
+    limit = _limit(landed, now() - older_than, keep_last, needed)
+    old = _old_windows(landed, now() - older_than)
+    reasons = still_needed([each.window for each in old if each.finished_at < limit.time])
     for each in old:
-        if each.window.window_id in needed:
-            limit = limit.or_earlier(each.finished_at, needed[each.window.window_id])
+        if each.window.window_id in reasons:
+            limit = limit.or_earlier(each.finished_at, reasons[each.window.window_id])
     unneeded = [each for each in old if each.finished_at < limit.time]
     removable, hole_reason = _without_holes(unneeded, landed)
     kept_count = len(old) - len(removable)
-    if not request.dry_run:
+    if not dry_run:
         _announce_and_remove(removable, landed, pruned_by, now)
     return PruneOutcome(tuple(removable), kept_count, (hole_reason or limit.reason) if kept_count else None, finished)
 
 
-def _limit(landed: LandedStream, request: PruneRequest, now: datetime) -> _Limit:
+def _limit(landed: LandedStream, cutoff: datetime, keep_last: int, needed: Mapping[str, str]) -> _Limit:
     stream, catalog = landed.stream, landed.catalog
-    limit = _Limit(now - request.older_than, "they are not old enough")
+    limit = _Limit(cutoff, "they are not old enough")
     recorded = landed.last_recorded()
     position = landed.position()
     landed.require_not_before(position, recorded)
@@ -127,10 +116,10 @@ def _limit(landed: LandedStream, request: PruneRequest, now: datetime) -> _Limit
         )
     if position.window_id is not None:
         head = _landed_window(stream, position.window_id, "the position", catalog)
-        for manifest in islice(catalog.chain(stream, head.window.window_id), request.keep_last):
-            reason = f"window {manifest.window.window_id} is among the last {request.keep_last}"
+        for manifest in islice(catalog.chain(stream, head.window.window_id), keep_last):
+            reason = f"window {manifest.window.window_id} is among the last {keep_last}"
             limit = limit.or_earlier(manifest.finished_at, reason)
-    for window_id, consumer in request.needed.items():
+    for window_id, consumer in needed.items():
         manifest = _landed_window(stream, window_id, consumer, catalog)
         limit = limit.or_earlier(manifest.finished_at, f"{consumer} is on window {window_id}")
     return limit

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
-from airflow_provider_sfstream.replay_windows.pruning import PruneOutcome, PruneRequest, prune_stream
+from airflow_provider_sfstream.replay_windows.pruning import PruneOutcome, prune_stream
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
 from tests.support.replay_stores import StoreUnderTest, minute, new_stream, run_at
 
@@ -66,8 +66,9 @@ class DailyWindows:
     def prune(self, today: float, older_than: float = 4, **arguments: Any) -> PruneOutcome:
         """Prune, on day ``today``, the windows older than ``older_than`` days."""
         landed = LandedStream(self.stream, self.under_test.catalog, self.under_test.store)
-        request = PruneRequest(timedelta(days=older_than), **arguments)
-        return prune_stream(landed, request, pruned_by="cleaning.prune run 1", now=lambda: day(today))
+        return prune_stream(
+            landed, timedelta(days=older_than), pruned_by="cleaning.prune run 1", now=lambda: day(today), **arguments
+        )
 
     def recorded(self) -> list[ReplayWindow]:
         """Return all windows recorded in the store."""

@@ -21,7 +21,7 @@ from airflow_provider_sfstream.replay_stores.table import TableReplayStore
 from airflow_provider_sfstream.replay_windows import pruning
 from airflow_provider_sfstream.replay_windows.interval import IntervalRequest, drain_interval
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
-from airflow_provider_sfstream.replay_windows.pruning import PruneRequest, prune_stream
+from airflow_provider_sfstream.replay_windows.pruning import prune_stream
 from airflow_provider_sfstream.replay_windows.restoring import restore_from_landing
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, Span, Stream
 from airflow_provider_sfstream.salesforce.topics import LEAST_WINDOW_AGE
@@ -181,7 +181,7 @@ def test_store_without_the_stream_stops_pruning(either: StoreUnderTest, tmp_path
     with pytest.raises(ConfigurationError, match="no record of this stream"):
         prune_stream(
             LandedStream(windows.stream, either.catalog, wrong),
-            PruneRequest(timedelta(days=5)),
+            timedelta(days=5),
             pruned_by="me",
             now=lambda: day(99),
         )
@@ -191,7 +191,7 @@ def test_store_without_the_stream_stops_pruning(either: StoreUnderTest, tmp_path
 
 def test_pruning_of_an_empty_landing_removes_nothing(either: StoreUnderTest) -> None:
     landed = LandedStream(new_stream(), either.catalog, either.store)
-    outcome = prune_stream(landed, PruneRequest(timedelta(days=5)), pruned_by="me")
+    outcome = prune_stream(landed, timedelta(days=5), pruned_by="me")
     assert outcome == pruning.PruneOutcome((), 0, None, 0)
 
 

@@ -13,7 +13,7 @@ from airflow_provider_sfstream.landing import replaced_files
 from airflow_provider_sfstream.replay_windows import recorded_positions
 from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome, commit_window
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
-from airflow_provider_sfstream.replay_windows.pruning import PruneRequest, prune_stream
+from airflow_provider_sfstream.replay_windows.pruning import prune_stream
 from airflow_provider_sfstream.replay_windows.recorded_positions import read_recorded, write_recorded
 from airflow_provider_sfstream.streams.source import StartFrom
 from tests.support.drained_minutes import Minutes
@@ -289,7 +289,7 @@ def test_pruning_refuses_a_restored_store(minutes: Minutes, restore_backup: Call
     with pytest.raises(ReplayStoreLostError):
         prune_stream(
             LandedStream(minutes.stream, minutes.under_test.catalog, minutes.store),
-            PruneRequest(older_than=timedelta(days=30)),
+            timedelta(days=30),
             pruned_by=BY,
             now=lambda: minute(99),
         )

@@ -15,7 +15,7 @@ from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.replay_stores.table import TableReplayStore
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
-from airflow_provider_sfstream.replay_windows.pruning import PruneOutcome, PruneRequest, prune_stream
+from airflow_provider_sfstream.replay_windows.pruning import PruneOutcome, prune_stream
 from airflow_provider_sfstream.salesforce.streams import Stream
 from tests.support.change_lake import TOPIC, ChangeLake, change
 
@@ -44,8 +44,13 @@ class PrunedLake(ChangeLake):
 
     def prune(self) -> PruneOutcome:
         readers = WindowConsumers.for_stream(STREAM, [self.output], [], None)
-        request = PruneRequest(timedelta(days=30), needed=readers.needed, still_needed=readers.still_needed)
-        return prune_stream(LandedStream(STREAM, self.catalog, self.store), request, pruned_by="me")
+        return prune_stream(
+            LandedStream(STREAM, self.catalog, self.store),
+            timedelta(days=30),
+            needed=readers.needed,
+            still_needed=readers.still_needed,
+            pruned_by="me",
+        )
 
 
 def test_a_replica_with_a_pruned_landing_equals_one_with_an_unpruned_landing(spark: Any, tmp_path: Path) -> None:

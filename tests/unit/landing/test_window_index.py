@@ -31,7 +31,7 @@ from airflow_provider_sfstream.replay_stores.base import Position
 from airflow_provider_sfstream.replay_stores.document.document import PositionDocument
 from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
-from airflow_provider_sfstream.replay_windows.pruning import PruneRequest, prune_stream
+from airflow_provider_sfstream.replay_windows.pruning import prune_stream
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Stream
 from tests.support.counted_files import CountedFiles
 from tests.support.killed import Killed, killed_at
@@ -104,10 +104,9 @@ class World:
 
     def prune(self) -> None:
         """Remove the windows that are older than ten days."""
-        request = PruneRequest(timedelta(days=10))
         try:
             landed = LandedStream(STREAM, self.catalog, self.store)
-            prune_stream(landed, request, pruned_by="test", now=lambda: minute(self.now))
+            prune_stream(landed, timedelta(days=10), pruned_by="test", now=lambda: minute(self.now))
         except ConfigurationError:
             assert self.saved or self.store.read(STREAM).window_id is not None or self.manifests()
 
