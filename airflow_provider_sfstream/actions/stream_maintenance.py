@@ -19,7 +19,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, ReplayStore
 from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
 from airflow_provider_sfstream.replay_stores.kinds import PositionStoreKind
-from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text, replay_id_to_integer
+from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text, replay_id_to_integer, replay_id_to_text
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
 from airflow_provider_sfstream.salesforce.topics import Api, Topic
 
@@ -57,14 +57,14 @@ def reset_position(names: RecordedStream, replay_id: str | None, *, reason: str,
     stream = Stream(org_id, topic.api, topic.name, names.subscription)
     before = _read(store, stream)
     after = store.reset(stream, to, reason=reason, updated_by=reset_by)
-    log.warning("Position of %s reset from %s to %s: %s", stream, before, hex_of(after.replay_id), reason)
-    return {"before": before, "after": hex_of(after.replay_id)}
+    log.warning("Position of %s reset from %s to %s: %s", stream, before, replay_id_to_text(after.replay_id), reason)
+    return {"before": before, "after": replay_id_to_text(after.replay_id)}
 
 
 def _read(store: ReplayStore, stream: Stream) -> str | None:
     """Return the position as hex text. A damaged position does not stop the reset, which repairs it."""
     try:
-        return hex_of(store.read(stream).replay_id)
+        return replay_id_to_text(store.read(stream).replay_id)
     except ReplayStoreCorruptError as error:
         log.warning("The position cannot be read, and is replaced: %s", error)
         return None
@@ -85,8 +85,8 @@ def restore_position(landed: LandedStream, last_window_id: str | None, *, restor
     text = "%s: recorded %d windows and %d backfill windows of the landing; the position moved from %s to %s."
     log.warning(text, landed.stream, *counts, restored.before, restored.after)
     return {
-        "before": hex_of(restored.before.replay_id),
-        "after": hex_of(restored.after.replay_id),
+        "before": replay_id_to_text(restored.before.replay_id),
+        "after": replay_id_to_text(restored.after.replay_id),
         "window_id": restored.after.window_id,
         "live_windows": restored.live_windows,
         "backfill_windows": restored.backfill_windows,
@@ -136,11 +136,6 @@ def prune_windows(
     if outcome.kept:
         log.warning("%s: %d windows of the same age remain: %s.", stream, outcome.kept, outcome.kept_because)
     return summary
-
-
-def hex_of(replay_id: bytes | None) -> str | None:
-    """Return a replay ID as hex text; ``None`` where there is none."""
-    return None if replay_id is None else replay_id.hex()
 
 
 @dataclass(frozen=True)

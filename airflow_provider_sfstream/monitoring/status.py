@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from airflow_provider_sfstream.landing.documents import to_document
 from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.salesforce.replay_ids import replay_id_to_text
 from airflow_provider_sfstream.salesforce.stream_uris import SCHEME
 from airflow_provider_sfstream.salesforce.streams import Gap, RunIdentity, Stream
 from airflow_provider_sfstream.salesforce.topics import SHORT_RETENTION, retention_by_kind
@@ -228,7 +229,7 @@ def _backfilled(document: Document, manifest: Manifest) -> tuple[int, tuple[Docu
     Of two windows with the same start or the same end, one contains the other.
     """
     window, counted = manifest.window, document.get("backfilled", [])
-    after, through = (None if replay_id is None else replay_id.hex() for replay_id in (window.after, window.through))
+    after, through = map(replay_id_to_text, (window.after, window.through))
     known = max((count for start, end, count in counted if start == after or end == through), default=0)
     facts, certainty = _read(manifest)
     facts["backfilled"] = [*counted, [after, through, window.event_count]][-WINDOWS:]

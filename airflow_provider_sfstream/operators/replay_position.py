@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.retries import RetriedOperator
 from airflow_provider_sfstream.actions.storage import open_landing
-from airflow_provider_sfstream.actions.stream_maintenance import hex_of, reset_position
+from airflow_provider_sfstream.actions.stream_maintenance import reset_position
 from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -21,6 +21,7 @@ from airflow_provider_sfstream.replay_stores.kinds import (
     PositionStoreKind,
     ReplayStoreKind,
 )
+from airflow_provider_sfstream.salesforce.replay_ids import replay_id_to_text
 from airflow_provider_sfstream.salesforce.streams import Stream
 
 
@@ -82,8 +83,8 @@ class CommitReplayPositionOperator(RetriedOperator):
                 window_id = manifest.window.window_id
                 position = commit_window(manifest, store=store, catalog=catalog)
                 text = "Window %s of %s is recorded; the position is %s."
-                self.log.info(text, window_id, manifest.stream, hex_of(position.replay_id))
-        return {"window_id": window_id, "replay_id": hex_of(position.replay_id)}
+                self.log.info(text, window_id, manifest.stream, replay_id_to_text(position.replay_id))
+        return {"window_id": window_id, "replay_id": replay_id_to_text(position.replay_id)}
 
 
 class ResetReplayPositionOperator(BaseOperator):

@@ -29,9 +29,9 @@ def check_replay_id(subject: object, replay_id: bytes, consequence: str) -> None
         )
 
 
-def replay_id_to_text(replay_id: bytes) -> str:
-    """Return the lower-case hex text of a replay ID, as recorded in manifests and stores."""
-    return replay_id.hex()
+def replay_id_to_text(replay_id: bytes | None) -> str | None:
+    """Return the lower-case hex text of a replay ID, as recorded in manifests and stores; ``None`` without one."""
+    return None if replay_id is None else replay_id.hex()
 
 
 def start_from_text(start_from: str) -> StartFrom | bytes:

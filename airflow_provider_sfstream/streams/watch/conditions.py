@@ -134,8 +134,8 @@ def payload(stream: Stream, wake_up: WakeUp) -> dict[str, Any]:
     document = {
         "reason": wake_up.reason.value,
         "stream": asdict(stream),
-        "first_replay_id": _text(wake_up.first_replay_id),
-        "through": _text(wake_up.through),
+        "first_replay_id": replay_id_to_text(wake_up.first_replay_id),
+        "through": replay_id_to_text(wake_up.through),
         "event_count": wake_up.event_count,
     }
     if wake_up.confirmed_at is None or wake_up.contact_at is None:
@@ -162,7 +162,3 @@ def error_from_payload(event: dict[str, Any]) -> SalesforceStreamError | None:
     if isinstance(error_class, type) and issubclass(error_class, SalesforceStreamError):
         return error_class(message)
     return SalesforceStreamError(f"{name}: {message}")
-
-
-def _text(replay_id: bytes | None) -> str | None:
-    return None if replay_id is None else replay_id_to_text(replay_id)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.privacy.field_rules import NO_SUCH_FIELD, Coverage, unmet
+from airflow_provider_sfstream.salesforce.replay_ids import replay_id_to_text
 from airflow_provider_sfstream.tables.event_log.table_plans import Schemas, read_schemas
 from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE, Quarantine
 from airflow_provider_sfstream.tables.replica.change_blocks import apply_changes
@@ -25,7 +26,6 @@ from airflow_provider_sfstream.tables.replica.windows import (
     LandedChanges,
     SeenSchema,
     UnappliedWindow,
-    hex_of,
     numbered,
     stream_key,
 )
@@ -119,7 +119,7 @@ class StreamRun:
         state = replace(
             before,
             last=places[-1],
-            through=hex_of(newest.window.through),
+            through=replay_id_to_text(newest.window.through),
             applied_sequence=end,
             applied_replay_id=applied_id,
             held=tuple(each for each in (*before.held, *(item.place for item in new)) if each.last_sequence > end),

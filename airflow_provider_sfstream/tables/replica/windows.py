@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
+from airflow_provider_sfstream.salesforce.replay_ids import replay_id_to_text
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow
 from airflow_provider_sfstream.tables.delta.landed_windows import manifest_url_of
 from airflow_provider_sfstream.tables.job_config import BATCH_BYTES
@@ -131,8 +132,9 @@ class _Chain:
         if self._last_id is None or window.previous_window_id == self._last_id:
             return False
         # A new chain starts: a user set the position, or the replay store was replaced.
-        through = hex_of(self.added[-1].manifest.window.through) if self.added else self._state and self._state.through
-        return through is None or hex_of(window.after) != through
+        last = self.added[-1].manifest.window if self.added else None
+        through = self._state and self._state.through if last is None else replay_id_to_text(last.through)
+        return through is None or replay_id_to_text(window.after) != through
 
     def _seems_old(self, window: ReplayWindow) -> bool:
         """Return whether the window's ID, which begins with a time, is before those that the state names. This only
@@ -161,11 +163,6 @@ class _Chain:
         except ManifestError:
             pass  # removed since: earlier windows cannot be found
         return False
-
-
-def hex_of(replay_id: bytes | None) -> str | None:
-    """Return a replay ID as the state of a stream has it."""
-    return None if replay_id is None else replay_id.hex()
 
 
 def numbered(windows: Iterable[ReplayWindow], first_sequence: int) -> list[AppliedWindow]:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
 from airflow_provider_sfstream.landing.manifest import Manifest, WindowFile
+from airflow_provider_sfstream.salesforce.replay_ids import replay_id_to_text
 from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, StreamState
-from airflow_provider_sfstream.tables.replica.windows import check_windows, hex_of, new_windows, numbered
+from airflow_provider_sfstream.tables.replica.windows import check_windows, new_windows, numbered
 
 DUE = datetime(2026, 1, 10, tzinfo=UTC)
 ROOT = "file:///lake/org/pubsub/data~topic/airflow/windows"
@@ -76,7 +77,7 @@ def state_after(windows: list[Manifest], remembered: int = 1000) -> StreamState:
     """Return the state of a replica after it applied these windows."""
     places = numbered((each.window for each in windows), 1)
     recent = tuple(each.window.window_id for each in windows)[-remembered:]
-    through = hex_of(windows[-1].window.through)
+    through = replay_id_to_text(windows[-1].window.through)
     return StreamState(**vars(windows[-1].stream), last=places[-1], through=through, recent=recent)
 
 
