@@ -129,6 +129,29 @@ def test_each_event_is_returned_once_when_runs_interrupt_each_other(
     explore_runs("variable", first, sees, again, 3, tmp_path, monkeypatch)
 
 
+def test_run_whose_position_another_writer_replaced_returns_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other run read the position before this one moved it, and writes after this one has read it back."""
+    monkeypatch.setitem(Drain.__init__.__kwdefaults__, "clock", TIME.clock)
+    catalog, texts = LandingCatalog(Landing.from_url(str(tmp_path / "landing"))), DictVariables()
+    store = DocumentReplayStore(catalog, texts, clock=lambda: NOON)
+    world = World([store, store], catalog, lambda: "", False)
+    world.drain(0, 1, 2)
+    before, write = dict(texts.values), recorded_positions.write_recorded
+
+    def write_late(*arguments: Any) -> None:
+        monkeypatch.setattr(recorded_positions, "write_recorded", write)
+        texts.values |= before
+        world.drain(1, 1, 6)
+        write(*arguments)
+
+    monkeypatch.setattr(recorded_positions, "write_recorded", write_late)
+    with pytest.raises(PositionConflictError):
+        world.drain(2, 1, 4)
+    world.check()
+
+
 def explore_runs(
     kind: str, first: int, sees: int, again: bool, switches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
