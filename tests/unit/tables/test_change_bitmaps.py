@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.tables.rows.change_bitmaps import BitmapReader
+from airflow_provider_sfstream.tables.rows.change_decoding import BitmapReader
 from airflow_provider_sfstream.tables.rows.replica_columns import replica_columns
 from sfstream_localorg.records.entities import STANDARD_ENTITIES
 from tests.support.change_events import flat_columns, named_columns, random_bitmap
