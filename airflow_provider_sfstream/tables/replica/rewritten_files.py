@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from airflow_provider_sfstream.tables.delta.delta_table import TableFile
-from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter
+from airflow_provider_sfstream.tables.delta.table_files import WRITTEN, TableFileWriter
 from airflow_provider_sfstream.tables.replica.file_groups import FileGroup
 from airflow_provider_sfstream.tables.rows.arrow_rows import count_true
 from airflow_provider_sfstream.tables.rows.shuffle import file_groups_of
@@ -21,10 +21,7 @@ REWRITTEN = pa.schema(
     [
         ("file_group", pa.int32()),
         ("is_history", pa.bool_()),
-        ("path", pa.string()),
-        ("size", pa.int64()),
-        ("rows", pa.int64()),
-        ("stats", pa.string()),
+        *WRITTEN,
         ("dirty", pa.int64()),
         ("deleted", pa.int64()),
         ("counts", pa.binary()),
@@ -71,7 +68,7 @@ class RewriteResult:
 def table_files(lines: Sequence[Mapping[str, Any]], *, is_history: bool | None) -> list[TableFile]:
     """Return the files to commit of a table, or of its history, or (``None``) of the quarantine."""
     return [
-        TableFile(line["path"], line["size"], line["rows"], line["stats"])
+        TableFile(**{name: line[name] for name in WRITTEN.names})
         for line in lines
         if line["path"] and line["is_history"] is is_history
     ]
@@ -100,10 +97,9 @@ class Output:
         """Return a line for each file, or one line without a path if there is no file."""
         lines = []
         for number, writer in sorted(self._writers.items()):
-            file = writer.close()
             dirty, deleted = self._counts[number]
-            line = {"path": file.path, "size": file.size, "rows": file.rows, "stats": file.stats}
-            lines.append({**line, "is_history": self._is_history, "dirty": dirty, "deleted": deleted})
+            counts = {"is_history": self._is_history, "dirty": dirty, "deleted": deleted}
+            lines.append({**vars(writer.close()), **counts})
         return lines or ([] if self._is_history else [{"is_history": False, "rows": 0, "dirty": 0, "deleted": 0}])
 
     def abandon(self) -> None:
