@@ -25,8 +25,8 @@ class SparkSubmitRefreshReplicaOperator(RefreshJobOperator, SparkJobOperator):
     the comparison (``computed``: ``columns``, ``compared_at``).
 
     ``scope="all"`` with ``verify=True`` fetches all records with the columns that events carry, and compares them with
-    the tables, value by value: it proves that table and object are equal, or reports the differences. It merges no
-    value. Each record is ``equal``, or
+    the tables, value by value: it proves that table and object are equal in these columns, or reports the differences.
+    It merges no value. Each record is ``equal``, or
 
     - ``different``: its row has another value, or only one of them is deleted;
     - ``missing``: it has no row; ``gone``: the org has no record for a row, not even in its recycle bin;
@@ -47,7 +47,8 @@ class SparkSubmitRefreshReplicaOperator(RefreshJobOperator, SparkJobOperator):
     - ``"dirty"`` and ``"all"``: rows ``still_dirty`` and the remaining ``flag``;
     - ``"computed"``: the number of rows that ``differed``;
     - ``verify=True``: the ``flag``, ``records`` of each kind, ``as_of`` (the time of the last change that the table
-      has), the number of ``ranges`` of ids, the first ten ``differing_ranges``, and ``report``.
+      has), the ``uncompared`` columns, for which the user can read no field, the number of ``ranges`` of ids, the
+      first ten ``differing_ranges``, and ``report``.
 
     ``snapshot`` and these are ``None`` where the worker cannot read the metrics file. If there is nothing to fetch, the
     task is skipped.

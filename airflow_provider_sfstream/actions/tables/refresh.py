@@ -114,7 +114,7 @@ class RefreshConfig:
             return {"differed": merged.get("differed")}
         if self.verify:
             reconciliation = merged.get("reconciliation") or {}
-            names = ("records", "as_of", "ranges", "differing_ranges", "report")
+            names = ("records", "as_of", "uncompared", "ranges", "differing_ranges", "report")
             return {"flag": merged.get("flag"), **{name: reconciliation.get(name) for name in names}}
         return {"still_dirty": merged.get("dirty"), "flag": merged.get("flag")}
 

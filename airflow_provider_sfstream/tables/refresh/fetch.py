@@ -91,7 +91,7 @@ class TableFetch:
         lines: Iterator[Line] = iter(())
         if plan.mode == "records":
             lines = self._listed(fields)
-        elif columns or removed:
+        elif columns or removed or plan.mode in ("full", "compare"):  # a row without a line counts as deleted
             lines = self._all(fields)
         # ASCII, so that no character of a value ends a line.
         names = self._files.write(plan.name, (json.dumps(line) + "\n" for line in lines))
@@ -202,7 +202,8 @@ class TableFetch:
     def _warn_of_missing_fields(self, columns: Mapping[str, str], removed: list[str]) -> None:
         reason = "because the org has no field for them, or the user cannot read it"
         unchanged = [name for name in self._plan.columns if name not in columns and name not in removed]
-        for effect, names in (("do not change", unchanged), ("become null", removed)):
+        effect_of_no_value = "are not compared" if self._plan.mode == "compare" else "do not change"
+        for effect, names in ((effect_of_no_value, unchanged), ("become null", removed)):
             if names:
                 log.warning("%s: columns that %s, %s: %s", self._plan.name, effect, reason, ", ".join(names))
 

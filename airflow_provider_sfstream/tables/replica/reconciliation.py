@@ -101,9 +101,11 @@ def reconcile(
     report_path = f"{RECONCILIATIONS}/{refresh_id}/{name}.json"
     sink.engine.files.replace_text(f"{sink.base}/{report_path}", json.dumps(report, indent=1))
     differing = [line for line in id_ranges if any(line[verdict] for verdict in _WRONG)]
+    compared = {*refresh.columns, *table.computed.columns}
     return after, {
         "as_of": report["as_of"],
         "records": report["records"],
+        "uncompared": [name for name in columns if name not in compared],
         "ranges": len(id_ranges),
         "differing_ranges": differing[:_REPORTED_RANGES],
         "report": report_path,

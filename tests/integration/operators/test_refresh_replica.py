@@ -205,6 +205,17 @@ def test_a_flagged_table_is_fetched_in_full(fetching: Fetching, accounts: dict[s
     assert any("/jobs/query" in method for method in asked) is (bulk_threshold == 43)
 
 
+@pytest.mark.parametrize(("given", "mode"), [({}, "full"), ({"scope": "all", "verify": True}, "compare")])
+def test_all_records_of_a_table_without_a_readable_column_are_fetched(
+    fetching: Fetching, accounts: dict[str, str], given: dict[str, Any], mode: str
+) -> None:
+    fetching.tables = {"Account": replace(fetching.table(flagged=True), columns={}, fields={})}
+    fetching.run(**({"computed_fields": None} if given else {}), **given)
+    table = fetching.document().tables["Account"]
+    assert (table.mode, table.fetched) == (mode, len(accounts))
+    assert {line["Id"] for line in fetching.lines()} == set(accounts.values())
+
+
 def test_a_flagged_table_without_records_in_the_org_gets_no_files(fetching: Fetching) -> None:
     fetching.tables = {"Shipment__c": fetching.table(flagged=True)}
     fetching.run()

@@ -60,6 +60,8 @@ def test_differing_rows_are_counted_and_become_dirty(lake: ChangeLake) -> None:
     report = json.loads(text)
     assert report["ranges"] == [wrong]
     assert (report["table"], report["columns"]) == ("Widget__c", ["Name", "Amount__c"])
+    table = lake.snapshot().tables["Widget__c"]
+    assert found["uncompared"] == [name for name in table.columns if name not in report["columns"]] != []
     after = lake.rows()
     marked = {record_id: row["_dirty_reason"] for record_id, row in after.items() if row["_dirty"]}
     assert marked == dict.fromkeys((OTHER, GONE, MISSING), "differs") | {DIRTY: "gap"}

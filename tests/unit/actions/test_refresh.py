@@ -108,6 +108,7 @@ def test_a_result_has_the_fields_of_its_scope() -> None:
         "flag": None,
         "records": {"equal": 3},
         "as_of": None,
+        "uncompared": None,
         "ranges": None,
         "differing_ranges": None,
         "report": "r.json",
