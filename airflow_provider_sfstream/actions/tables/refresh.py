@@ -78,9 +78,10 @@ class RefreshConfig:
         if unsupported:
             raise ConfigurationError(f"{why}, so it does not support {', '.join(unsupported)}. Remove these arguments.")
 
-    @property
-    def nothing_to_do(self) -> str:
-        """The reason to skip the task if there is nothing to fetch."""
+    def nothing_to_do(self, snapshot: Snapshot) -> str:
+        """Return the reason to skip the task if there is nothing to fetch."""
+        if not snapshot.number:
+            return "There is no replica at output_url yet."
         if self.scope == "dirty":
             return "No row of the replica is dirty, and no table is flagged."
         return "The replica has no table yet."
@@ -196,7 +197,7 @@ class RefreshJobOperator(LineageMixin, TableJobOperator):
             snapshot = read_snapshot(self.output_url, self.output_conn_id)
             plans = self._config.plans(snapshot, _table_names(self.tables))
             if not plans:
-                raise AirflowSkipException(self._config.nothing_to_do)
+                raise AirflowSkipException(self._config.nothing_to_do(snapshot))
             rules = {plan.name: self._rules_of(plan) for plan in plans}
             self._check_reserve(plans)
             refresh_id = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(8)}"

@@ -292,6 +292,9 @@ def test_a_refresh_without_dirty_rows_is_skipped_without_calls(fetching: Fetchin
     ):
         with pytest.raises(AirflowSkipException, match=reason):
             fetching.run(**arguments)
+    nowhere = RefreshReplicaOperator(task_id="refresh", output_url=f"{fetching.output.as_uri()}s")
+    with pytest.raises(AirflowSkipException, match="There is no replica at output_url yet"):
+        nowhere.execute(context_for("refresh"))
     assert len(fetching.org.requests("http")) == before
 
 
