@@ -17,6 +17,7 @@ from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperat
 from airflow_provider_sfstream.operators.event_log import EventLogOperator
 from airflow_provider_sfstream.salesforce.identifiers import to_18
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
+from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from tests.support.change_lake import GADGET, ChangeLake, change
 from tests.support.engines import embedded
@@ -26,6 +27,7 @@ from tests.support.tasks import context_for, error_text
 
 MARK = "MARKED"
 GONE, STAYS, GADGET_ID = to_18("a0W000000000001"), to_18("a0W000000000002"), to_18("a0G000000000001")
+NAMES = ("Gadget", "Widget")
 CREATED = change(1, "CREATE", [GONE], "t1", Name=MARK), change(2, "CREATE", [STAYS], "t2", Name="two")
 
 
@@ -60,6 +62,16 @@ def test_names_of_objects_are_case_insensitive(lake: ChangeLake) -> None:
     result = erase(lake.folder, entity="widget__C")
     assert result["event_logs"][str(lake.folder / "tables")]["rows"] == 1
     assert result["replicas"][lake.output]["rows"] == 1
+    assert files_with(lake.folder, MARK) == []
+
+
+def test_tables_of_other_objects_are_not_changed(lake: ChangeLake) -> None:
+    gadget = change(3, "CREATE", [GADGET_ID], "t3", entity=GADGET, Name=MARK.lower())
+    log_events(lake, lake.land(gadget), lake.folder / "tables")
+    other, own = (DeltaTableLog(TableLocation(str(lake.folder / f"tables/{name}__ChangeEvent"))) for name in NAMES)
+    result = erase(lake.folder)["event_logs"][str(lake.folder / "tables")]
+    assert (result["tables"], result["rows"]) == (1, 1)
+    assert (other.version().number, own.version().number) == (0, 1)
     assert files_with(lake.folder, MARK) == []
 
 
