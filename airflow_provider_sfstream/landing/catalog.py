@@ -188,19 +188,24 @@ class LandingCatalog:
             return [stream for stream in streams if self._list(self.landing.windows_folder(stream))]
 
     def streams(self) -> list[Stream]:
-        """Return every stream that has windows here. Lists folders, and reads the newest manifest of each stream."""
+        """Return every stream that has windows here, finished or not. Lists folders, and reads the newest manifest of
+        each stream."""
         folders = [self.landing.base]
         with storage_errors(f"The streams of {self.landing.url} could not be listed"):
             for _ in ("org", "api", "topic", "subscription"):
                 folders = self._subfolders(folders)
-            manifests = (self._newest_manifest(f"{folder}/windows") for folder in folders)
-            return [manifest.stream for manifest in manifests if manifest is not None]
+            streams = (self._stream_of(folder) for folder in folders)
+            return [stream for stream in streams if stream is not None]
 
-    def _newest_manifest(self, folder: str) -> Manifest | None:
-        """Return the newest manifest in the windows folder of a stream; ``None`` if it has none."""
-        window_paths = (path.removeprefix(self.landing.base) for path in self._window_folders(folder))
-        manifests = (self._read(f"{self.landing.url}{path}/{MANIFEST}") for path in window_paths)
-        return next((manifest for manifest in manifests if manifest is not None), None)
+    def _stream_of(self, folder: str) -> Stream | None:
+        """Return the stream of a folder that has windows: from the newest manifest, or from the folder's name."""
+        stream = None
+        for path in self._window_folders(f"{folder}/windows"):
+            manifest = self._read(f"{self.landing.url}{path.removeprefix(self.landing.base)}/{MANIFEST}")
+            if manifest is not None:
+                return manifest.stream
+            stream = Stream.from_path(folder.removeprefix(f"{self.landing.base}/"))
+        return stream
 
     def _subfolders(self, folders: Iterable[str]) -> list[str]:
         return [f"{folder}/{name}" for folder in folders for name in sorted(self._list(folder))]

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.salesforce.topics import Api, slug
+from airflow_provider_sfstream.salesforce.topics import APIS, Api, slug
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,13 @@ class Stream:
     def path(self) -> str:
         """The stream's folder below a landing: ``org/api/topic/subscription``, each a safe segment."""
         return "/".join((slug(self.org_id), self.api, slug(self.topic), slug(self.subscription)))
+
+    @classmethod
+    def from_path(cls, path: str) -> Stream | None:
+        """Return the stream of a folder; ``None`` if its name does not contain the whole name of a stream."""
+        org_id, api, topic, subscription = path.split("/")
+        streams = (cls(org_id, each, f"/{topic.replace('.', '/', 1)}", subscription) for each in APIS if each == api)
+        return next((stream for stream in streams if stream.path == path), None)
 
     def __str__(self) -> str:
         return f"{self.topic} (org {self.org_id}, {self.api}, subscription {self.subscription!r})"

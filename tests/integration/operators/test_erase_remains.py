@@ -75,6 +75,14 @@ def test_tables_of_other_objects_are_not_changed(lake: ChangeLake) -> None:
     assert files_with(lake.folder, MARK) == []
 
 
+def test_events_of_other_records_that_name_a_record_are_counted_and_kept(lake: ChangeLake) -> None:
+    lake.land(change(3, "UPDATE", [STAYS], "t3", Name=f"parent {GONE}"))
+    for expected in ((1, 1), (0, 1)):
+        landing = erase(lake.folder, replica_urls=[])["landing"]
+        assert (landing["emptied"], landing["mentions"]) == expected
+    assert len(files_with(lake.landing, GONE)) == 1
+
+
 def test_a_stream_is_searched_although_its_newest_windows_are_unfinished(lake: ChangeLake) -> None:
     (manifest,) = lake.landing.rglob("manifest.json")
     for number in range(50):
@@ -85,6 +93,15 @@ def test_a_stream_is_searched_although_its_newest_windows_are_unfinished(lake: C
     landing = erase(lake.folder)["landing"]
     assert (landing["streams"], landing["windows"], landing["unfinished"]) == (1, 1, 1)
     assert files_with(manifest.parent, MARK) == []
+
+
+def test_a_stream_without_a_finished_window_is_counted_as_unfinished(lake: ChangeLake) -> None:
+    (manifest,) = lake.landing.rglob("manifest.json")
+    manifest.unlink()
+    result = erase(lake.folder)
+    assert (result["landing"]["streams"], result["landing"]["unfinished"]) == (1, 1)
+    record = json.loads((lake.landing / f"erasures/{result['erasure_id']}.json").read_text())
+    assert record["finished_at"] is None
 
 
 @pytest.mark.parametrize("call", [(SnapshotStore, "publish"), (DeltaTableLog, "commit")], ids=["snapshot", "commit"])
