@@ -43,7 +43,7 @@ from tests.support.spark import start_session
 SCHEMA = STANDARD_ENTITIES[0].schema()
 COLUMNS = replica_columns(json.dumps(SCHEMA))
 TABLE = {column.name: column.type for column in COLUMNS}
-PLAN = ChangePlan(TABLE, {"account": SchemaPlan(json.dumps(SCHEMA), tuple(TABLE))}, (1,))
+PLAN = ChangePlan(TABLE, {"account": SchemaPlan(json.dumps(SCHEMA), tuple(TABLE), (None,) * len(TABLE))}, (1,))
 OPERATIONS = {"CREATE": "full", "UNDELETE": "full", "UPDATE": "patch", "DELETE": "delete"}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START = 1_768_006_923_004

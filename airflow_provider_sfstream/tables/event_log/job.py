@@ -180,7 +180,6 @@ class EventLogJob:
             _microseconds(self._config.event_time_from),
             _microseconds(self._config.event_time_to),
             rules,
-            table,
         )
 
     def _reference(self, manifest: Manifest) -> WindowReference:

@@ -27,14 +27,12 @@ from airflow_provider_sfstream.tables.rows.event_batches import (
     FieldsPlan,
     Rows,
     SchemaPlan,
-    hidden_fields,
 )
 from airflow_provider_sfstream.tables.rows.hidden_values import (
     Hidden,
     coverage_of,
-    hidden,
+    hidden_fields,
     hidden_members,
-    hidden_members_of,
     shown,
     stored_type,
     warn_of_numbers,
@@ -144,8 +142,8 @@ def check_columns(
     for text in schemas:
         for member, treatment in zip(members_of(text), hidden_members(now, text), strict=True):
             warn_of_numbers(table, member.field, member.value.type, treatment)
-    for name, type_ in json_fields:
-        warn_of_numbers(table, name, type_, hidden(type_, (name,), now, is_opaque=True))
+    for (name, type_), treatment in zip(json_fields, hidden_fields(now, json_fields), strict=True):
+        warn_of_numbers(table, name, type_, treatment)
     return now
 
 
@@ -160,12 +158,13 @@ def place_columns(
     fields: dict[Format, FieldsPlan] = {}
     for schema_id, text in sorted(sources.schemas.items()):
         members = [(member.name, member.value.type) for member in members_of(text)]
-        treatments = hidden_members_of(rules, table, text)
-        schemas[schema_id] = SchemaPlan(text, place(f"{table} (schema {schema_id})", members, treatments, registry))
+        treatments = hidden_members(coverage_of(rules, table, (text,)), text)
+        columns = place(f"{table} (schema {schema_id})", members, treatments, registry)
+        schemas[schema_id] = SchemaPlan(text, columns, treatments)
     for format_, spellings in sorted(sources.fields.items()):
         names = [(spelling, json_field.type) for json_field, spelling in spellings.items()]
-        treatments = hidden_fields(rules, table, tuple(spellings))
-        fields[format_] = FieldsPlan(tuple(spellings), place(table, names, treatments, registry))
+        treatments = hidden_fields(coverage_of(rules, table), spellings)
+        fields[format_] = FieldsPlan(tuple(spellings), place(table, names, treatments, registry), treatments)
     plans: list[SchemaPlan | FieldsPlan] = [*schemas.values(), *fields.values()]
     used = {column for plan in plans for column in plan.columns if column is not None}
     return {name: type_ for name, type_ in registry.columns.items() if name in used}, schemas, fields

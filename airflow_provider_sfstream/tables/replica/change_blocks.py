@@ -154,7 +154,7 @@ def _change_plan(name: str, table: TableState, schemas: Mapping[str, str], chang
         hidden = hidden_columns(coverage_of(changes.rules, name, (text,)), text)
         fields = ((column.name, column.type) for column in replica_columns(text))
         columns = place(f"{name} (schema {schema_id})", fields, hidden, registry, TABLE_ENVELOPE)
-        change_schemas[schema_id] = SchemaPlan(text, columns)
+        change_schemas[schema_id] = SchemaPlan(text, columns, hidden)
     return ChangePlan(
         registry.columns,
         change_schemas,

@@ -7,7 +7,6 @@ difference instead of the value.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
@@ -27,12 +26,11 @@ from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
 from airflow_provider_sfstream.tables.rows.applied_changes import set_array
 from airflow_provider_sfstream.tables.rows.arrow_rows import is_true
 from airflow_provider_sfstream.tables.rows.event_batches import SchemaPlan
-from airflow_provider_sfstream.tables.rows.hidden_values import Hidden, coverage_of, hidden_columns, stored
+from airflow_provider_sfstream.tables.rows.hidden_values import stored
 from airflow_provider_sfstream.tables.rows.replica_columns import (
     OPERATIONS,
     Operation,
     ReplicaColumn,
-    entity_of,
     replica_columns,
 )
 
@@ -64,7 +62,7 @@ class ChangeDecoder:
     """Decoder for the events of one schema.
 
     :param table: all columns of the table, in the order of the bits of ``_set``.
-    :param rules: rules about fields that must not be stored as received.
+    :param rules: those by which the schema's plan protects values.
     :raises ValueError: if the schema is not that of a change event.
     """
 
@@ -73,11 +71,7 @@ class ChangeDecoder:
         self._columns = replica_columns(schema.schema_json)
         self._names = schema.columns
         indexes = {name: index for index, name in enumerate(table)}
-        self._rules = rules
-        self._hidden: tuple[Hidden, ...] = (None,) * len(self._columns)
-        if rules:
-            entity = entity_of(json.loads(schema.schema_json))
-            self._hidden = hidden_columns(coverage_of(rules, entity, (schema.schema_json,)), schema.schema_json)
+        self._hidden, self._rules = schema.hidden, rules
         self._bitmaps = BitmapReader(
             self._columns, [None if name is None else indexes[name] for name in schema.columns], len(table)
         )

@@ -27,7 +27,7 @@ from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
 from airflow_provider_sfstream.tables.decode.json_decoding import JsonDecoder, SelfDescribedDecoder
 from airflow_provider_sfstream.tables.decode.self_described import Field, Format
-from airflow_provider_sfstream.tables.rows.hidden_values import Hidden, coverage_of, hidden, hidden_members_of, stored
+from airflow_provider_sfstream.tables.rows.hidden_values import Hidden, stored
 
 ENVELOPE: dict[str, ColumnType] = {
     "_replay_id": "binary",
@@ -82,26 +82,28 @@ class WindowReference:
 
 @dataclass(frozen=True)
 class SchemaPlan:
-    """Avro schema of a table, for payloads of either encoding, and the table's column, or ``None``, for each of its
-    members, or for each of its ``replica_columns`` in a replica."""
+    """Avro schema of a table, for payloads of either encoding. For each of its members, or each of its
+    ``replica_columns`` in a replica: the table's column, or ``None``, and the protection of its values."""
 
     schema_json: str
     columns: tuple[str | None, ...]
+    hidden: tuple[Hidden, ...] = field(hash=False)
 
 
 @dataclass(frozen=True)
 class FieldsPlan:
-    """Fields of self-described events of one format, and the table's column for each field."""
+    """Fields of self-described events of one format: the table's column for each, and the protection of its values."""
 
     fields: tuple[Field, ...]
     columns: tuple[str | None, ...]
+    hidden: tuple[Hidden, ...] = field(hash=False)
 
 
 @dataclass(frozen=True)
 class TablePlan:
     """Decoding plan for the rows of one table. Times are microseconds since the epoch, ``[time_from, time_to)``.
 
-    ``rules``: rules about fields of ``table`` that must not be stored as received.
+    ``rules``: those by which the sources of rows protect values.
     """
 
     columns: dict[str, ColumnType]
@@ -111,7 +113,6 @@ class TablePlan:
     time_from: int | None = None
     time_to: int | None = None
     rules: FieldRules = NO_RULES
-    table: str = ""
 
     def arrow_schema(self) -> pa.Schema:
         return arrow_schema(ENVELOPE | self.columns | PARTITIONS)
@@ -197,28 +198,12 @@ def _assemble(
     times = pa.compute.coalesce(decoded.event_times, received)
     values = _envelope(plan.windows, group) | {"_received_at": received, "_event_time": times}
     values["event_date"] = times.cast(pa.date32())
-    for column, array, protection in zip(source.columns, decoded.columns, _hidden(plan, source), strict=True):
+    for column, array, protection in zip(source.columns, decoded.columns, source.hidden, strict=True):
         if column is not None:
             values[column] = stored(array, protection, plan.rules)
     rows = record_batch(values, plan.arrow_schema(), len(group))
     inside = _inside(times.cast(pa.int64()), received.cast(pa.int64()), group.column("window"), plan)
     return rows if inside is None else rows.filter(inside)
-
-
-def _hidden(plan: TablePlan, source: SchemaPlan | FieldsPlan) -> tuple[Hidden, ...]:
-    """Return the field protection of each of a source's columns."""
-    if not plan.rules:
-        return (None,) * len(source.columns)
-    if isinstance(source, SchemaPlan):
-        return hidden_members_of(plan.rules, plan.table, source.schema_json)
-    return hidden_fields(plan.rules, plan.table, source.fields)
-
-
-@lru_cache(maxsize=256)
-def hidden_fields(rules: FieldRules, table: str, fields: tuple[Field, ...]) -> tuple[Hidden, ...]:
-    """Return the protection of the fields of self-described events. A text may hold an object."""
-    coverage = coverage_of(rules, table)
-    return tuple(hidden(field.type, (field.name,), coverage, is_opaque=True) for field in fields)
 
 
 def _inside(times: pa.Array, received: pa.Array, windows: pa.Array, plan: TablePlan) -> pa.Array | None:

@@ -9,7 +9,6 @@ import json
 import logging
 import re
 from collections.abc import Collection, Iterable, Mapping
-from functools import lru_cache
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 
 from airflow_provider_sfstream.privacy.field_rules import MASK, Coverage, FieldRules, Treatment
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType, members_of
+from airflow_provider_sfstream.tables.decode.self_described import Field
 from airflow_provider_sfstream.tables.rows.replica_columns import entity_of, replica_columns
 
 log = logging.getLogger(__name__)
@@ -63,9 +63,12 @@ def hidden(type_: ColumnType, path: tuple[str, ...], coverage: Coverage, *, is_o
 
 def hidden_members(coverage: Coverage, schema_json: str) -> tuple[Hidden, ...]:
     """Return the protection of each member that ``members_of`` returns for a schema."""
+    members = members_of(schema_json)
+    if not coverage.rules:
+        return (None,) * len(members)
     return tuple(
         hidden(member.value.type, (member.field,), coverage, is_opaque=member.value.conversion == "json")
-        for member in members_of(schema_json)
+        for member in members
     )
 
 
@@ -84,10 +87,9 @@ def hidden_columns(coverage: Coverage, schema_json: str) -> tuple[Hidden, ...]:
     return tuple(protections)
 
 
-@lru_cache(maxsize=256)
-def hidden_members_of(rules: FieldRules, table: str, schema_json: str) -> tuple[Hidden, ...]:
-    """Return the protection of each member of one schema's events, cached in the task's process."""
-    return hidden_members(coverage_of(rules, table, (schema_json,)), schema_json)
+def hidden_fields(coverage: Coverage, fields: Iterable[Field]) -> tuple[Hidden, ...]:
+    """Return the protection of the fields of self-described events. A text may hold an object."""
+    return tuple(hidden(field.type, (field.name,), coverage, is_opaque=True) for field in fields)
 
 
 def stored_type(type_: ColumnType, how: Hidden) -> ColumnType:

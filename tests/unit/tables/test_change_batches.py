@@ -47,14 +47,11 @@ Landed = tuple[str, int, int, bytes]
 
 
 def plan_of(schemas: dict[str, Record]) -> ChangePlan:
-    registry = ColumnRegistry()
-    placed = {
-        schema_id: SchemaPlan(
-            json.dumps(schema),
-            registry.place([(c.name, c.type) for c in replica_columns(json.dumps(schema))], reserved=TABLE_ENVELOPE),
-        )
-        for schema_id, schema in schemas.items()
-    }
+    registry, placed = ColumnRegistry(), {}
+    for schema_id, schema in schemas.items():
+        fields = [(column.name, column.type) for column in replica_columns(json.dumps(schema))]
+        columns = registry.place(fields, reserved=TABLE_ENVELOPE)
+        placed[schema_id] = SchemaPlan(json.dumps(schema), columns, (None,) * len(columns))
     return ChangePlan(registry.columns, placed, FIRST)
 
 

@@ -15,8 +15,12 @@ from airflow_provider_sfstream.tables.decode.avro_columns import members_of
 from airflow_provider_sfstream.tables.decode.self_described import Field
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
 from airflow_provider_sfstream.tables.replica.table_fields import treatment_of, under_rules
-from airflow_provider_sfstream.tables.rows.event_batches import hidden_fields
-from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns, hidden_members
+from airflow_provider_sfstream.tables.rows.hidden_values import (
+    coverage_of,
+    hidden_columns,
+    hidden_fields,
+    hidden_members,
+)
 from airflow_provider_sfstream.tables.rows.replica_columns import replica_columns
 from tests.support.compound_people import COMPOUNDS, ENTITIES, Column, protected, random_rules, rules_of
 
@@ -56,7 +60,8 @@ def in_json(rules: FieldRules, *, flat: bool) -> Iterator[Column]:
         table = entity if flat else f"{entity}ChangeEvent"
         for compound, parts in compounds.items():
             for column in parts.values():
-                (how,) = hidden_fields(rules, table, (Field((column if flat else compound).lower(), "string"),))
+                field = Field((column if flat else compound).lower(), "string")
+                (how,) = hidden_fields(coverage_of(rules, table), [field])
                 if how is not None:
                     yield entity, column
 

@@ -41,7 +41,7 @@ def landed(windows: list[int], hours: list[float]) -> pa.RecordBatch:
 def hours_read(windows: tuple[WindowReference, ...], rows: pa.RecordBatch) -> tuple[list[float], int]:
     """Return the event times in hours that a job for the hour from 4 to 5 writes, and the number of other rows."""
     columns, schemas, fields = place_columns("Order__e", TableSources(schemas={"a": SCHEMA}), ColumnRegistry())
-    plan = TablePlan(columns, schemas, fields, windows, time_from=4 * HOUR, time_to=5 * HOUR, table="Order__e")
+    plan = TablePlan(columns, schemas, fields, windows, time_from=4 * HOUR, time_to=5 * HOUR)
     decoded = decode_rows(rows, plan)
     times = pa.Table.from_batches(decoded.rows)["_event_time"].cast(pa.int64()).to_pylist()
     return [time / HOUR for time in times], decoded.outside_interval

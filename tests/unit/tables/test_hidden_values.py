@@ -28,11 +28,11 @@ from airflow_provider_sfstream.tables.rows.event_batches import (
     TablePlan,
     WindowReference,
     decode_rows,
-    hidden_fields,
 )
 from airflow_provider_sfstream.tables.rows.hidden_values import (
     coverage_of,
     hidden_columns,
+    hidden_fields,
     shown,
     stored,
 )
@@ -68,7 +68,7 @@ def change_plan(rules: FieldRules) -> ChangePlan:
     registry = ColumnRegistry()
     fields = [(column.name, column.type) for column in replica_columns(TEXT)]
     names = place("Account", fields, hidden, registry, TABLE_ENVELOPE)
-    return ChangePlan(registry.columns, {"a": SchemaPlan(TEXT, names)}, (1,), rules=rules)
+    return ChangePlan(registry.columns, {"a": SchemaPlan(TEXT, names, hidden)}, (1,), rules=rules)
 
 
 def changes(rules: FieldRules, payloads: list[bytes]) -> Iterator[tuple[dict[str, Any], set[str]]]:
@@ -86,7 +86,7 @@ def log_rows(rules: FieldRules, payloads: list[bytes], table: str = "AccountChan
     sources = TableSources(schemas={"a": TEXT})
     columns, schemas, fields = place_columns(table, sources, ColumnRegistry(), rules)
     window = WindowReference("w", "00D", TOPIC, has_rules=bool(rules))
-    plan = TablePlan(columns, schemas, fields, (window,), rules=rules, table=table)
+    plan = TablePlan(columns, schemas, fields, (window,), rules=rules)
     return [row for batch in decode_rows(landed(payloads), plan).rows for row in batch.to_pylist()]
 
 
@@ -172,7 +172,7 @@ def test_quarantine_stores_payloads_only_without_field_protection(has_rules: boo
     rules = FieldRules.from_arguments(["Phone"], [], []) if has_rules else NO_RULES
     sources = TableSources(schemas={"a": TEXT})
     columns, schemas, fields = place_columns("AccountChangeEvent", sources, ColumnRegistry(), rules)
-    plan = TablePlan(columns, schemas, fields, (window,), rules=rules, table="AccountChangeEvent")
+    plan = TablePlan(columns, schemas, fields, (window,), rules=rules)
     of_record = encode_events(SCHEMA, [random_event(SCHEMA, random.Random(1), "CREATE") | {}])[0]
     unusable = copy.deepcopy(random_event(SCHEMA, random.Random(1), "CREATE"))
     unusable["ChangeEventHeader"]["recordIds"] = ["Ada Lovelace"]
@@ -231,7 +231,7 @@ def test_self_describing_events_protect_compound_fields_under_each_name(rule: st
     """PushTopic events have the fields of their query. Change events without a schema have JSON objects."""
     rules = FieldRules.from_arguments([], [rule], [])
     fields = (Field(field, "string"), Field("billingcycle__c", "string"), Field("employer__latitude__s", "double"))
-    assert hidden_fields(rules, "Accounts", fields) == ("mask", None, None)
+    assert hidden_fields(coverage_of(rules, "Accounts"), fields) == ("mask", None, None)
 
 
 @pytest.mark.parametrize(
