@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -64,10 +63,7 @@ class DocumentReplayStore:
 
     :param catalog: the landing's manifests; without it (``None``) only positions, gaps and resets can be used.
     :param variables: the storage of Variables; default: the running Airflow.
-    :param prefix: prefix of the keys of the Variables: letters, digits, ``_``, ``-`` and ``.``, at most 100. Another
-        prefix hides positions recorded under the former.
     :param clock: returns the present as an aware time.
-    :raises ConfigurationError: if ``prefix`` is invalid.
     """
 
     compares_and_sets = False
@@ -77,24 +73,18 @@ class DocumentReplayStore:
         catalog: LandingCatalog | None = None,
         variables: Variables | None = None,
         *,
-        prefix: str = "sfstream_position",
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", prefix):
-            raise ConfigurationError(
-                f"prefix={prefix!r} is not a valid prefix for the keys of Variables: use 1 to 100 letters, digits, "
-                "'_', '-' and '.'. Nothing was read or moved."
-            )
         self._catalog = catalog
         self._index = None if catalog is None else ChainIndex(catalog)
         self._variables = AirflowVariables() if variables is None else variables
-        self._prefix = prefix
         self._clock = clock
 
     def key(self, stream: Stream) -> str:
-        """Return the key of the stream's Variable: prefix, readable topic and subscription, hash of the stream."""
+        """Return the key of the stream's Variable: ``sfstream_position``, readable topic and subscription, hash of the
+        stream."""
         ending = f".{stream.key[:12]}"
-        readable = f"{self._prefix}.{slug(stream.topic)}.{slug(stream.subscription)}"
+        readable = f"sfstream_position.{slug(stream.topic)}.{slug(stream.subscription)}"
         return readable[: _LONGEST_KEY - len(ending) - len(_GAPS_SUFFIX)] + ending
 
     def read(self, stream: Stream) -> Position:

@@ -107,7 +107,7 @@ def test_position_document_is_readable_json(store: DocumentReplayStore, variable
 
 @pytest.mark.parametrize("length", [1, 240])
 def test_variable_keys_are_unique_and_short_enough(length: int) -> None:
-    store = DocumentReplayStore(variables=DictVariables(), prefix="p" * 100)
+    store = DocumentReplayStore(variables=DictVariables())
     streams = [
         replace(STREAM, topic="/event/" + "o" * length, subscription=subscription)
         for subscription in ("a" * length, "a" * (length - 1) + "b", "Ä" * length, "a/b" * (length // 3 + 1))
@@ -116,12 +116,6 @@ def test_variable_keys_are_unique_and_short_enough(length: int) -> None:
 
     assert len(keys) == len(streams)
     assert all(len(key + ".gaps") <= 250 and key.isascii() and "/" not in key for key in keys)
-
-
-@pytest.mark.parametrize("prefix", ["", "a/b", "a b", "p" * 101, "Ä"])
-def test_invalid_key_prefix_is_refused(prefix: str) -> None:
-    with pytest.raises(ConfigurationError, match="prefix="):
-        DocumentReplayStore(prefix=prefix)
 
 
 def changed(**fields: Any) -> Callable[[str], str]:
