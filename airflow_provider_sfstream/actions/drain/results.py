@@ -205,7 +205,9 @@ def schema_change_error(topic: str, changes: SchemaChanges | None) -> SchemaChan
     """Return the error for schemas that changed, or could not be compared; ``None`` if no schema changed."""
     done = "All events are stored. Clear the task to continue: it returns the same result and succeeds."
     if changes is None:
-        return SchemaChangedError(f"{topic}: schema changes could not be determined. {done}")
+        error = SchemaChangedError(f"{topic}: schema changes could not be determined. {done}")
+        error.lost = "Nothing: all events are stored, maybe not with their schemas."
+        return error
     if not changes:
         return None
     return SchemaChangedError(f"{topic}: schemas changed ({'; '.join(map(_change_text, changes))}). {done}")

@@ -157,8 +157,9 @@ def test_a_schema_that_did_not_land_is_no_unchanged_schema(org: SharedOrg, drain
     assert drain("run-1")["schema_changes"] == []
     org.fault("answer_schema", code="", status="NOT_FOUND")
     add_note_field(org)
-    with pytest.raises(AirflowFailException, match="schema changes could not be determined"):
+    with pytest.raises(AirflowFailException, match="schema changes could not be determined") as caught:
         drain("run-2", hour=2, fail_on=["schema_change"])
+    assert "Data loss: Nothing: all events are stored, maybe not with their schemas." in error_text(caught.value)
     assert drain("run-2", hour=2)["schema_changes"] is None
 
 
