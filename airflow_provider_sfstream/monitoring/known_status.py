@@ -11,6 +11,8 @@ from airflow_provider_sfstream.monitoring.status import Document, Status, connec
 
 _NO_SUCCESS = frozenset({"failed", "windows", "tables", "catalog"})
 """Sections that do not prove the success of a task."""
+_OF_TASK = ("dag_id", "task_id", "map_index")
+"""Identifiers of a task, without its run."""
 
 
 class ReportedStatus:
@@ -77,22 +79,26 @@ class ReportedStatus:
         return None if newest is None else str(newest["task"]["dag_id"])
 
     def failure(self, subject: str) -> Document | None:
-        """Return the last failure of a task about ``subject``, unless the task, or a drain of the stream, succeeded
-        later."""
+        """Return the last failure of a task about ``subject``, unless the task, or a drain of the stream's new events,
+        succeeded later."""
         failed = self.section(subject, "failed")
         if not failed:
             return None
-        successes = [_time(document) for document in self._successes(subject, failed["task"])]
-        return failed if all(_time(failed) > at for at in successes) else None
+        successes = self._successes(subject, failed["task"])
+        return failed if all(_time(failed) > datetime.fromisoformat(at) for at in successes) else None
 
-    def _successes(self, subject: str, task: Mapping[str, Any]) -> Iterator[Document]:
+    def _successes(self, subject: str, task: Mapping[str, Any]) -> Iterator[str]:
+        """Yield the times of successes that end the failure of a task."""
         # Several tasks report about one stream or folder: the success of one does not resolve the failure of another.
         for section, document in self._sections[subject].items():
             if section in _NO_SUCCESS or "at" not in document or document.get("reason") == "waiting":
                 continue
-            if section == "drain" or _is_of_task(document, task):
-                yield document
-        yield from (document for document in self._written.get(subject, ()) if _is_of_task(document, task))
+            if section == "drain" and not _is_of(document, task, "dag_id", "run_id"):
+                # A cleared run may return earlier windows, and a backfill does not drain new events.
+                yield from filter(None, [document.get("drained_at")])
+            elif section == "drain" or _is_of(document, task, *_OF_TASK):
+                yield document["at"]
+        yield from (document["at"] for document in self._written.get(subject, ()) if _is_of(document, task, *_OF_TASK))
 
     def failed_folders(self) -> list[str]:
         """Return the folders of tables whose last task failed, and that no reported stream was written to."""
@@ -106,9 +112,10 @@ class ReportedStatus:
             yield document["allocation"], document["max"] - document["remaining"], document["max"]
 
 
-def _is_of_task(document: Document, task: Mapping[str, Any]) -> bool:
+def _is_of(document: Document, task: Mapping[str, Any], *parts: str) -> bool:
+    """Return whether the task of a document has these identifiers of another one."""
     signed = document.get("task") or {}
-    return all(signed.get(part) == task[part] for part in ("dag_id", "task_id", "map_index"))
+    return all(signed.get(part) == task[part] for part in parts)
 
 
 def _time(document: Mapping[str, Any]) -> datetime:

@@ -111,6 +111,9 @@ def drain_document(
 ) -> Document:
     """Return the section ``drain`` after a drain.
 
+    ``at`` is the time of the last successful task, ``drained_at`` that of the last one with facts of the stream: not of
+    one that returned earlier windows, nor of a backfill beside live windows.
+
     :param drained: the windows that this task run drained; none if it returned windows that were landed before.
     :param schema_changes: reported changes of the schemas of these windows.
     """
@@ -136,7 +139,7 @@ def drain_document(
             continue
         hour = f"{manifest.finished_at:%Y-%m-%dT%H}"
         document["hours"] = {**document["hours"], hour: document["hours"].get(hour, 0) + events}
-        document |= facts
+        document |= {**facts, "drained_at": at.isoformat()}
         certainty |= fact_certainty
     # Otherwise a run that only returns earlier windows would list their changes a second time.
     changes = [{**change, "at": at.isoformat()} for change in schema_changes] if drained else []

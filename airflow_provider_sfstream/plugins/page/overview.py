@@ -133,7 +133,7 @@ def _row(reported: ReportedStatus, uri: str, now: datetime) -> Document:
         "subscription": parts.subscription,
         "api": parts.api or drain.get("stream", {}).get("api"),
         "retention": drain.get("retention", (retention_by_kind(parts.topic) or SHORT_RETENTION).total_seconds()),
-        "drained_at": drain.get("at"),
+        "drained_at": drain.get("drained_at"),
         **{name: drain.get(name) for name in _OF_DRAIN},
         "certainty": certainty_of(drain),
         "hours": hourly(drain.get("hours", {}), now),

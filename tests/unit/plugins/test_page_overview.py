@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.monitoring.status import Status
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.monitoring.status import Status, drain_document
 from airflow_provider_sfstream.plugins.page.loading import is_valid
 from airflow_provider_sfstream.plugins.page.overview import overview
+from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream
 from tests.support.stream_statuses import (
     HOUR,
     UNHEALTHY,
@@ -18,6 +20,7 @@ from tests.support.stream_statuses import (
     failure_status,
     healthy,
     never_confirmed,
+    run,
     task_fields,
 )
 
@@ -235,6 +238,20 @@ def test_failure_ends_with_a_later_success() -> None:
     failure = failure_status(NOW, drain[0].subject, {"Error": "x"})
     assert only([*drain, failure])["level"] == "bad"
     assert only([*drain_statuses(NOW + HOUR, "/event/Order__e"), failure], NOW + HOUR)["failures"] == []
+
+
+def test_return_of_earlier_windows_does_not_end_a_failure() -> None:
+    [drain, windows] = drain_statuses(NOW - HOUR, "/event/Order__e")
+    failure = failure_status(NOW - timedelta(minutes=30), drain.subject, {"Error": "x"})
+    stream = Stream(**drain.document["stream"])
+
+    def drained(identity: RunIdentity, *manifests: Manifest) -> list[Status]:
+        document = drain_document(drain.document, stream, manifests, run=identity, at=NOW)
+        return [Status(drain.subject, "drain", document), windows, failure]
+
+    cleared = only(drained(run(NOW - 5 * HOUR)))
+    assert (len(cleared["failures"]), cleared["drained_at"]) == (1, (NOW - HOUR).isoformat())
+    assert only(drained(run(NOW - timedelta(minutes=30))))["failures"] == [], "of the run that failed"
 
 
 def test_success_of_an_event_log_does_not_end_the_failure_of_the_drain() -> None:
