@@ -46,8 +46,8 @@ class EraseRecordsOperator(RetriedOperator):
     ``event_logs``, ``rows``, ``tables`` and removed ``files``; for each of the ``replicas``, ``rows`` of the table
     and its history, rows ``listed`` to be fetched, ``quarantined`` events, and removed ``files``.
 
-    :param entity: the object, by its API name: ``Contact``, ``Visit__c``. A person account is an ``Account`` and a
-        ``Contact`` with different ids: erase both. (templated)
+    :param entity: the object, by its API name in any case: ``Contact``, ``Visit__c``. A person account is an
+        ``Account`` and a ``Contact`` with different ids: erase both. (templated)
     :param ids: IDs of the records, 15 or 18 characters each, all of that object, at most 1,000: a list, or a text with
         commas or spaces between. Templates in it are rendered when the task runs, and Airflow neither stores nor shows
         the result. Their source may be visible: the conf of a run, a Variable and an XCom are stored.
