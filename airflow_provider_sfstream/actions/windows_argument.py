@@ -125,6 +125,13 @@ def all_manifests(windows: Any) -> tuple[tuple[str, ...], bool]:
     return tuple(dict.fromkeys(manifests)), not any(url for item in results for url in manifests_in(item))
 
 
+def reason_to_skip(windows: Any) -> str:
+    """Return the reason to skip a job whose windows have no events."""
+    if not any(flat_windows(windows)):
+        return "No result of a drain was received, so it is unknown whether there are events."
+    return "There are no windows with events to process."
+
+
 def stream_uris(windows: Any) -> tuple[str, ...]:
     """Return the URIs of the landed streams that results of drains are of, each once."""
     uris = (item.get("asset_uri") for item in flat_windows(windows) if isinstance(item, dict))

@@ -9,7 +9,7 @@ from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.status import report_event_log
 from airflow_provider_sfstream.actions.tables.missing_schemas import fetch_missing_schemas
 from airflow_provider_sfstream.actions.tables.table_job import WindowsOperator, check_output
-from airflow_provider_sfstream.actions.windows_argument import WindowsArgument
+from airflow_provider_sfstream.actions.windows_argument import WindowsArgument, reason_to_skip
 from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class EventLogJobOperator(WindowsOperator):
             landed = WindowsArgument.from_argument(self.windows, self.event_time_from, self.event_time_to)
             config = landed.added_to(self._config)
             if not config.manifests:
-                raise AirflowSkipException("There are no windows with events to process.")
+                raise AirflowSkipException(reason_to_skip(self.windows))
             if self.replay_quarantine:
                 fetch_missing_schemas(
                     config.manifests, salesforce_conn_id=self.salesforce_conn_id, landing_conn_id=self.landing_conn_id

@@ -11,7 +11,7 @@ from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.actions.status import report_tables
 from airflow_provider_sfstream.actions.tables.table_job import WindowsOperator, check_output
-from airflow_provider_sfstream.actions.windows_argument import all_manifests, stream_uris
+from airflow_provider_sfstream.actions.windows_argument import all_manifests, reason_to_skip, stream_uris
 from airflow_provider_sfstream.redaction import quoted
 from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.replica.config import TARGET_FILE_BYTES, ReplicaConfig
@@ -67,7 +67,7 @@ class ReplicaJobOperator(WindowsOperator):
             check_output(self.output_url)
             manifests, are_empty = all_manifests(self.windows)
             if not manifests or (are_empty and not _holds_events(self.output_url, self.output_conn_id)):
-                raise AirflowSkipException("There are no windows with events to apply.")
+                raise AirflowSkipException(reason_to_skip(self.windows))
             config = replace(self._config, manifests=manifests)
             metrics = self.run_job(context, self.with_hash_key(config))
         report_tables(self.output_url, "replica", context, metrics or {}, stream_uris(self.windows))

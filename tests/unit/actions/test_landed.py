@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.actions.windows_argument import WindowsArgument
+from airflow_provider_sfstream.actions.windows_argument import WindowsArgument, reason_to_skip
 from airflow_provider_sfstream.exceptions import ConfigurationError
 
 FROM, TO, NEXT = (f"2026-11-20T{hour}:00:00+00:00" for hour in (10, 11, 12))
@@ -47,6 +47,12 @@ def test_several_results_of_one_interval_are_one_job() -> None:
     assert landed([interval(window("a")), interval(window("b")), None]) == WindowsArgument(
         ("s3://lake/a/manifest.json", "s3://lake/b/manifest.json"), FROM, TO
     )
+
+
+def test_a_missing_result_is_no_result_without_events() -> None:
+    assert reason_to_skip([window("a", 0)]) == "There are no windows with events to process."
+    for windows in (None, [], [None, []]):
+        assert reason_to_skip(windows).startswith("No result of a drain was received")
 
 
 @pytest.mark.parametrize(
