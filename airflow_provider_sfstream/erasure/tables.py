@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -188,7 +189,7 @@ class EventLogErasure:
         folders = {name: files.folders(f"{self._base}/{name}") for name in files.folders(self._base)}
         # A killed job may have left files of a table without a log.
         by_date = {name for name, inner in folders.items() if any(each.startswith("event_date=") for each in inner)}
-        if not by_date and not any("_delta_log" in inner for inner in folders.values()):
+        if not by_date and QUARANTINE_TABLE not in folders and "_delta_log" not in chain(*folders.values()):
             raise ConfigurationError(
                 f"There is no event log at {self._base}. Nothing was erased. Correct event_log_urls, or remove the URL."
             )

@@ -19,9 +19,10 @@ from airflow_provider_sfstream.salesforce.identifiers import to_18
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
-from tests.support.change_lake import GADGET, ChangeLake, change
+from tests.support.change_lake import GADGET, SCHEMAS, ChangeLake, change
 from tests.support.engines import embedded
 from tests.support.killed import Killed, killed_at
+from tests.support.landing_files import LandedEvent, encode
 from tests.support.marked_bytes import files_with
 from tests.support.tasks import context_for, error_text
 
@@ -139,6 +140,19 @@ def test_an_event_table_that_a_killed_job_has_not_committed_is_searched(lake: Ch
         log_events(lake, manifest.as_uri(), lake.folder / "tables")
     with pytest.raises(PositionConflictError, match="younger than a day"):
         erase(lake.folder)
+    set_age(*(lake.folder / "tables").rglob("*.parquet"))
+    erase(lake.folder)
+    assert files_with(lake.folder, MARK) == []
+
+
+def test_a_quarantine_that_a_killed_job_has_not_committed_is_searched(lake: ChangeLake) -> None:
+    shutil.rmtree(lake.folder / "tables")
+    record = CREATED[0].record
+    assert isinstance(record, dict)
+    undecodable = LandedEvent(3, "Widget__c", encode(SCHEMAS["Widget__c"], record)[:-3])
+    with pytest.raises(Killed), killed_at([(DeltaTableLog, "commit")], 1, after=False):
+        log_events(lake, lake.land(undecodable), lake.folder / "tables")
+    assert [path.name for path in (lake.folder / "tables").iterdir() if path.name != "_sfstream"] == ["_quarantine"]
     set_age(*(lake.folder / "tables").rglob("*.parquet"))
     erase(lake.folder)
     assert files_with(lake.folder, MARK) == []
