@@ -22,10 +22,12 @@ from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 from airflow_provider_sfstream.replay_windows.incremental import WindowRequest, drain_window
 from airflow_provider_sfstream.replay_windows.interval import IntervalOutcome, IntervalRequest, drain_interval
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
+from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.salesforce.streams import Gap, RunIdentity, Span, Stream
 from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION, SHORT_RETENTION
 from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
+from airflow_provider_sfstream.streams.drain.result import ConfirmedEnd
 from airflow_provider_sfstream.streams.source import StartFrom
 from tests.support.killed import Killed, killed_at
 from tests.support.scripted_source import (
@@ -538,6 +540,28 @@ def test_interval_is_read_whole_despite_limits(world: World) -> None:
     limits = DrainLimits(max_seconds=0.000_001, max_events=1, max_bytes=1)
     assert world.events(world.interval(hours(3, 9), at=10, limits=limits)) == of(hours(3, 9))
     assert sorted(world.events(world.interval(hours(0, 1), backfill=False, at=10, limits=limits))) == of(hours(0, 1))
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_interval_waits_for_the_end_of_the_stream_only_if_requested(world: World, waits: bool) -> None:
+    world.confirms_end = False
+    limits = DrainLimits(wait_for_confirmation=waits)
+    assert world.interval(hours(3, 4), backfill=False, at=4.1, limits=limits).confirmed_at is None
+    assert (world.time.seconds >= CONFIRM_TIMEOUT) == waits
+
+
+@pytest.mark.parametrize("offset", [-3, 0, 3])
+def test_an_end_that_a_trigger_confirmed_counts_only_for_the_recorded_position(world: World, offset: int) -> None:
+    """A reset or another run may have moved the position since: events that the trigger has not seen may follow it."""
+    world.incremental(2.5)
+    after = replay_id(3 * 150 + 3 + offset)
+    end = ConfirmedEnd(after, after, *(MIDNIGHT + timedelta(hours=hour) for hour in (3.1, 3.2)))
+    opened = world.opened
+
+    outcome = world.interval(hours(2, 3), backfill=False, at=3.5, confirmed_end=end)
+
+    assert world.opened == opened + (offset != 0)
+    assert sorted(world.events(outcome)) == of(hours(2, 3) if offset else hours(2, 2.5 + 1 / 60))
 
 
 def side_effects(world: World) -> list[tuple[Any, str]]:
