@@ -8,7 +8,7 @@ import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal, Self, get_args
@@ -70,6 +70,10 @@ class JobConfig:
         arguments = {each.name: (getattr(self, each.name), each.default) for each in fields(self) if each.repr}
         differing = {name: value for name, (value, default) in arguments.items() if value != default}
         return json.dumps(differing, default=datetime.isoformat)
+
+    def metrics_json(self, metrics: Any) -> str:
+        """Return the content of the file of metrics, a dataclass: with ``job``, which wrote them."""
+        return json.dumps({**asdict(metrics), "job": self.job})
 
     def to_arguments(self) -> list[str]:
         """Return the JSON as arguments of a command. A long one is compressed: Linux accepts 128 KiB in an argument and

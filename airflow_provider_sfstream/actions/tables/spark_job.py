@@ -89,7 +89,7 @@ class SparkJobOperator(TableJobOperator, SparkSubmitOperator):  # type: ignore[m
             # An argument would show the key to ``ps``.
             with _environment({HASH_KEY_VARIABLE: self._hash_key} if self._hash_key else {}):
                 self._submit(context)
-        self.metrics = self._read_metrics(str(config.metrics_url))
+        self.metrics = self._read_metrics(config)
         return self.metrics
 
     def _submit(self, context: Context) -> None:
@@ -113,13 +113,19 @@ class SparkJobOperator(TableJobOperator, SparkSubmitOperator):  # type: ignore[m
             application_id = self._hook._yarn_application_id or self._hook._kubernetes_application_id
         return application_id or None
 
-    def _read_metrics(self, url: str) -> dict[str, Any] | None:
+    def _read_metrics(self, config: JobConfig) -> dict[str, Any] | None:
         import json
 
+        url = str(config.metrics_url)
         try:
             metrics: dict[str, Any] = json.loads(storage_path(url, self.output_conn_id).read_text())
+            job = metrics.pop("job")
         except Exception as error:  # the job has succeeded; a failure to read its report must not fail the task
             self.log.warning("The job succeeded, but the worker cannot read its metrics at %s: %s", url, error)
+            return None
+        if _run_of(job) != _run_of(config.job):
+            text = "spark-submit ended without an error, but the metrics at %s are of %s. Has the job ended?"
+            self.log.warning(text, url, job)
             return None
         if self._hook._connection["deploy_mode"] == "cluster":  # else the driver's last line, in this log, has them
             self.log.info("%s metrics: %s", Path(self.application).stem, metrics)
@@ -165,6 +171,11 @@ class SparkJobOperator(TableJobOperator, SparkSubmitOperator):  # type: ignore[m
             if self.spark_application != linked:
                 linked = self.spark_application
                 show_now(SparkUILink(), self, self._task_instance)
+
+
+def _run_of(job: str) -> str:
+    """Return the run of a job without its try: a later try may continue with the driver of an earlier one."""
+    return job.rpartition(" try ")[0]
 
 
 def _resuming(durable: bool) -> dict[str, Any]:

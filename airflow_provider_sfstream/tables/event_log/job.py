@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections import Counter
@@ -84,7 +83,7 @@ def run(engine: Engine, config: EventLogConfig) -> EventLogMetrics:
         metrics.check()
     metrics.seconds = round(time.monotonic() - started, 2)
     if config.metrics_url:
-        files.replace_text(files.url(config.metrics_url), json.dumps(vars(metrics)))
+        files.replace_text(files.url(config.metrics_url), config.metrics_json(metrics))
     return metrics
 
 

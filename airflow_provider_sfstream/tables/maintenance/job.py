@@ -11,7 +11,7 @@ import json
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -66,7 +66,7 @@ def run(engine: Engine, config: MaintenanceConfig) -> MaintenanceMetrics:
     metrics = maintenance.metrics
     metrics.seconds = round(time.monotonic() - started, 2)
     if config.metrics_url:
-        files.replace_text(files.url(config.metrics_url), json.dumps(asdict(metrics)))
+        files.replace_text(files.url(config.metrics_url), config.metrics_json(metrics))
     return metrics
 
 

@@ -6,10 +6,9 @@ a snapshot depends only on the previous snapshot and the windows.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -91,7 +90,7 @@ def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
     store.prune(removed, retained)
     metrics.seconds = round(time.monotonic() - started, 2)
     if config.metrics_url:
-        files.replace_text(files.url(config.metrics_url), json.dumps(asdict(metrics)))
+        files.replace_text(files.url(config.metrics_url), config.metrics_json(metrics))
     return metrics
 
 

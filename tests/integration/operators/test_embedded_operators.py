@@ -113,7 +113,7 @@ def test_the_event_log_operator_reports_metrics_lineage_and_commit_details(tmp_p
     )
     metrics = operator.execute(context_for("event_log"))
     stored = json.loads((tmp_path / "tables/_sfstream/metrics/orders.event_log.json").read_text())
-    assert stored == metrics
+    assert stored == {**metrics, "job": "orders.event_log run run-1 try 1"}
     assert metrics["rows_written"] == 3
     (table,) = operator.lineage(has_ended=True).outputs
     assert SentDataset(table).rows == 3

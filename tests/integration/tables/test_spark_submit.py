@@ -165,6 +165,22 @@ def test_the_operator_submits_windows_and_returns_the_metrics(tmp_path: Path, mo
     assert commit["sfstream"]["job"] == "orders.event_log run run-1 try 1"
 
 
+def test_metrics_of_another_run_are_not_returned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster may accept a driver and run it later: then the file has the metrics of the run before."""
+    submit = tmp_path / "bin/spark-submit"
+    submit.parent.mkdir()
+    submit.write_text("#!/bin/sh\nexit 0\n")
+    submit.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{submit.parent}:{os.environ['PATH']}")
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT", raising=False)
+    task = operator(tmp_path, [{"manifest_url": "s3://lake/w1/manifest.json", "event_count": 30}])
+    stored = tmp_path / "tables/_sfstream/metrics/orders.event_log.json"
+    stored.parent.mkdir(parents=True)
+    for job, is_own in (("run run-0 try 1", False), ("run run-1 try 2", True)):
+        stored.write_text(json.dumps({"windows": ["w0"], "job": f"orders.event_log {job}"}))
+        assert task.execute(context_for("event_log")) == ({"windows": ["w0"]} if is_own else None)
+
+
 @pytest.mark.extended
 def test_running_and_failed_jobs_are_linked_to_the_spark_master(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
