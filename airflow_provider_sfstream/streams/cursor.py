@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
@@ -72,6 +72,10 @@ class Cursor:
     def contact_nanoseconds(self) -> int | None:
         """Return ``contact_at`` as nanoseconds since the epoch."""
         return None if self.contact_at is None else (self.contact_at - _EPOCH) // _MICROSECOND * 1_000
+
+    def known(self, replay_ids: Sequence[bytes]) -> int:
+        """Return 1 if Salesforce delivered the event ``after`` again as the first of these events, else 0."""
+        return int(replay_ids[0] == self.after)
 
     def events_came(self, replay_id: bytes) -> None:
         """Record that new events were received, the first with ``replay_id``: they pin an unpinned start, and end an

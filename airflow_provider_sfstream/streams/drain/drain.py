@@ -249,8 +249,8 @@ class Drain:
         """Pass the part of ``batch`` within the limits to the sink, and move to its last event."""
         cursor = self.cursor
         cursor.answered()
-        if batch.replay_ids[0] == cursor.after:  # Salesforce delivered this event again
-            batch = batch.part(1, len(batch))
+        if known := cursor.known(batch.replay_ids):
+            batch = batch.part(known, len(batch))
         if len(batch) == 0:
             return None
         if (contact := cursor.contact_nanoseconds) is not None:  # time of the response that carried this batch

@@ -88,8 +88,8 @@ def _new_part(cursor: Cursor, response: EventBatch, confirms_positions: bool) ->
     if len(response) == 0:
         cursor.advance(response)
         return response if not confirms_positions or response.confirms_position else None
-    if response.replay_ids[0] == cursor.after:  # Salesforce delivered this event again
-        response = response.part(1, len(response))
+    if known := cursor.known(response.replay_ids):
+        response = response.part(known, len(response))
     if len(response) == 0:
         return None
     cursor.events_came(response.replay_ids[0])
