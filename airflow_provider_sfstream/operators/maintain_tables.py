@@ -36,7 +36,7 @@ class MaintainTablesOperator(SparkJobOperator):
     The XCom result: ``tables``, ``snapshot`` (of the replica, 0 where there is none) and ``seconds``; of each table
     ``files_before`` and ``files``, ``version_before`` and ``version``, ``removed_files`` and ``removed_bytes``, and
     ``left``, the reason why the table was skipped, wholly or partly, else ``None``. The result is ``None`` if the
-    worker cannot read the metrics file at ``{output_url}/_sfstream/metrics/``.
+    worker cannot read the metrics of this run at ``{output_url}/_sfstream/metrics/``.
 
     :param output_url: folder of the tables, as a URL that Spark can write to: the ``output_url`` of an event log, a
         replica, or both. (templated)

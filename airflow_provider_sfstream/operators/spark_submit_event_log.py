@@ -16,7 +16,7 @@ class SparkSubmitEventLogOperator(EventLogJobOperator, SparkJobOperator):
 
     The XCom result is the job's metrics: ``windows``, ``rows_in``, ``rows_written``, ``duplicates``, ``quarantined``,
     ``outside_interval``, ``tables``, ``decoders``, ``seconds`` and ``application_id`` (of Spark); ``None`` if the
-    worker cannot read the metrics file at ``{output_url}/_sfstream/metrics/``.
+    worker cannot read the metrics of this run at ``{output_url}/_sfstream/metrics/``.
 
     If the Spark connection does not exist, the job runs on this worker with master ``local[*]``, and a warning.
 

@@ -50,8 +50,8 @@ class SparkSubmitRefreshReplicaOperator(RefreshJobOperator, SparkJobOperator):
       has), the ``uncompared`` columns, for which the user can read no field, the number of ``ranges`` of ids, the
       first ten ``differing_ranges``, and ``report``.
 
-    ``snapshot`` and these are ``None`` where the worker cannot read the metrics file. If there is nothing to fetch, the
-    task is skipped.
+    ``snapshot`` and these are ``None`` where the worker cannot read the metrics of this run. If there is nothing to
+    fetch, the task is skipped.
     """
 
     template_fields = (*SparkJobOperator.template_fields, *RefreshJobOperator.own_template_fields)

@@ -21,8 +21,8 @@ class SparkSubmitReplicaOperator(ReplicaJobOperator, SparkJobOperator):
     The XCom result is the job's metrics: ``windows`` applied, ``events`` in them, ``held`` events of an
     incomplete transaction, ``quarantined``, ``snapshot``, ``tables`` (of each: ``rows`` rewritten, ``deleted``,
     ``dirty`` rows in all, ``flag``), ``seconds`` and ``application_id`` (of Spark); ``None`` where the
-    worker cannot read the metrics file at ``{output_url}/_sfstream/metrics/``. Without events, and with none held, the
-    task is skipped.
+    worker cannot read the metrics of this run at ``{output_url}/_sfstream/metrics/``. Without events, and with none
+    held, the task is skipped.
 
     :param hash_conn_id: Airflow connection whose password is the key of hashes. A driver that Spark runs on a cluster
         reads the key from ``SFSTREAM_HASH_KEY``, which the cluster sets: omit it there. (templated)
