@@ -1,8 +1,8 @@
 """Erasure of records from a landing, and the record of an erasure.
 
 :class:`Erasure` is one JSON document below the landing, written before any record is erased. It holds no record ID. It
-    holds an HMAC-SHA-256 of each, and their random key: once finished, they prove that an ID was erased. Every reader
-    of the document can also try IDs until one matches, so protect it like the IDs themselves.
+holds an HMAC-SHA-256 of each, and their random key: once finished, they prove that an ID was erased. Every reader of
+the document can also try IDs until one matches, so protect it like the IDs themselves.
 
 An erasure writes new files of a window without the payloads of the records, then a new manifest, then removes the old
 files. Each event keeps its row: place, replay ID, event ID, schema ID and time. Positions, counts and the chain of

@@ -11,7 +11,7 @@ from airflow_provider_sfstream.monitoring.status import Document, Status, connec
 
 _NO_SUCCESS = frozenset({"failed", "windows", "tables", "catalog"})
 """Sections that do not prove the success of a task."""
-_OF_TASK = ("dag_id", "task_id", "map_index")
+_TASK_PARTS = ("dag_id", "task_id", "map_index")
 """Identifiers of a task, without its run."""
 
 
@@ -93,12 +93,14 @@ class ReportedStatus:
         for section, document in self._sections[subject].items():
             if section in _NO_SUCCESS or "at" not in document or document.get("reason") == "waiting":
                 continue
-            if section == "drain" and not _is_of(document, task, "dag_id", "run_id"):
+            if section == "drain" and not _is_signed_by(document, task, "dag_id", "run_id"):
                 # A cleared run may return earlier windows, and a backfill does not drain new events.
                 yield from filter(None, [document.get("drained_at")])
-            elif section == "drain" or _is_of(document, task, *_OF_TASK):
+            elif section == "drain" or _is_signed_by(document, task, *_TASK_PARTS):
                 yield document["at"]
-        yield from (document["at"] for document in self._written.get(subject, ()) if _is_of(document, task, *_OF_TASK))
+        yield from (
+            document["at"] for document in self._written.get(subject, ()) if _is_signed_by(document, task, *_TASK_PARTS)
+        )
 
     def failed_folders(self) -> list[str]:
         """Return the folders of tables whose last task failed, and that no reported stream was written to."""
@@ -112,7 +114,7 @@ class ReportedStatus:
             yield document["allocation"], document["max"] - document["remaining"], document["max"]
 
 
-def _is_of(document: Document, task: Mapping[str, Any], *parts: str) -> bool:
+def _is_signed_by(document: Document, task: Mapping[str, Any], *parts: str) -> bool:
     """Return whether the task of a document has these identifiers of another one."""
     signed = document.get("task") or {}
     return all(signed.get(part) == task[part] for part in parts)
