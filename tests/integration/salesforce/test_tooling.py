@@ -25,6 +25,7 @@ from airflow_provider_sfstream.exceptions import (
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
+from airflow_provider_sfstream.salesforce.rest.event_topics import EventTopicClient
 from airflow_provider_sfstream.salesforce.rest.tooling import ManagedEventSubscriptionRecord, ToolingClient
 from tests.support.clients import token_provider
 from tests.support.localorg import LocalOrg
@@ -254,6 +255,14 @@ def test_unexpected_responses_raise_their_error_class(
     with pytest.raises(SalesforceStreamError, match=part) as raised:
         proxied.client.get(named("Orders"))
     assert type(raised.value) is error
+
+
+def test_response_without_objects_is_no_empty_list_of_events(proxied: Proxied) -> None:
+    proxied.proxy.answer("GET", "/sobjects/", 200, {"encoding": "UTF-8"})
+    with EventTopicClient(proxied) as client:
+        listed = client.all()
+    assert [text.partition(":")[0] for text in listed.unseen] == ["events"]
+    assert "does not have the documented form" in listed.unseen[0]
 
 
 def test_unsuccessful_result_raises(proxied: Proxied, name: str, topic: str) -> None:
