@@ -381,6 +381,22 @@ def test_broken_manifest_of_another_time_does_not_fail_a_search(caplog: pytest.L
     assert first.window_id in caplog.text
 
 
+def test_backfill_window_is_found_once_its_broken_manifest_is_repaired() -> None:
+    world = World()
+    daily(world, 4)
+    world.backfill((30, 50), (30, 50))
+    (backfill,) = world.store.windows_of_run(STREAM, world.runs[-1])
+    path = world.landing.manifest_path(STREAM, backfill.window_id)
+    manifest = world.files.cat_file(path)
+    world.lose_index()
+    world.files.pipe_file(path, b"broken")
+    assert backfill not in world.open().windows_overlapping(STREAM, minute(0), minute(world.now))
+
+    world.files.pipe_file(path, manifest)
+
+    world.check()
+
+
 def test_drains_write_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     levels: Callable[[int], int] = lambda level: sum(path.endswith(f".{level}.json") for path in documents(world))  # noqa: E731

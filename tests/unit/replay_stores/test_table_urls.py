@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.redaction import redacted
 from airflow_provider_sfstream.replay_stores.table import TableReplayStore, sqlalchemy_url
 from airflow_provider_sfstream.replay_stores.table.engine import describe
 
@@ -144,3 +145,9 @@ def test_a_store_is_described_without_login_and_options() -> None:
     assert repr(TableReplayStore(url)) == "TableReplayStore(postgresql database positions on db:5433)"
     socket = sqlalchemy_url("postgres", None, None, "positions", None, None, {})
     assert describe(socket) == "postgresql database positions on the local socket"
+
+
+def test_password_of_a_url_is_redacted_from_now_on() -> None:
+    password = "hidden-word-of-a-url"
+    TableReplayStore(f"postgresql+psycopg2://me:{password}@db/positions").close()
+    assert password not in redacted(f"could not log in with {password}")
