@@ -83,14 +83,14 @@ class ReplicaJobOperator(WindowsOperator):
 
 
 def read_snapshot(output_url: str, output_conn_id: str | None) -> Snapshot:
-    """Return the replica below ``output_url`` as it is now; its number is 0 where there is none."""
+    """Return the current replica below ``output_url``; its number is 0 where there is none."""
     from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 
     return SnapshotStore(ObjectStorageFiles(output_conn_id), output_url.rstrip("/")).current()
 
 
 def snapshot_if_readable(output_url: str, output_conn_id: str | None) -> Snapshot | None:
-    """Return the replica below ``output_url`` as it is now; ``None`` where the worker cannot read it."""
+    """Return the current replica below ``output_url``; ``None`` where the worker cannot read it."""
     try:
         return read_snapshot(output_url, output_conn_id)
     except Exception as error:  # the job is Spark's, which may read where the worker may not
