@@ -52,9 +52,9 @@ class TableFileWriter:
         self.path, self.rows, self.buffered = path, 0, 0
         self._schema, self._row_group = schema, row_group
         self._batches: list[pa.RecordBatch] = []
-        filesystem.create_dir(path.rpartition("/")[0] or ".", recursive=True)
         self._metadata: list[pa.parquet.FileMetaData] = []
-        self._sink = filesystem.open_output_stream(path)
+        self._filesystem = filesystem
+        self._sink: Any = None
         self._writer: pa.parquet.ParquetWriter | None = None
 
     def append(self, batch: pa.RecordBatch) -> None:
@@ -94,6 +94,8 @@ class TableFileWriter:
     def _parquet_writer(self, first: pa.Table) -> pa.parquet.ParquetWriter:
         """Return the writer. The ``first`` rows determine the encoding of each column."""
         if self._writer is None:
+            self._filesystem.create_dir(self.path.rpartition("/")[0] or ".", recursive=True)
+            self._sink = self._filesystem.open_output_stream(self.path)
             is_small = first.nbytes <= _SMALL
             self._writer = pa.parquet.ParquetWriter(
                 self._sink,
