@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate
+from itertools import accumulate, chain
 from tempfile import TemporaryFile
 from threading import Lock
 from typing import Any, Generic, Self, TypeVar
@@ -25,6 +25,11 @@ Result = TypeVar("Result")
 SMALL = 256 << 10
 """Maximum bytes of a table's or a file group's rows that :func:`small_first` processes beside others."""
 _AT_ONCE = 4
+_RELEASED = 8 << 20
+"""Bytes of rows after which :func:`small_first` returns memory to the system; for fewer, that takes too long."""
+_GATHERED = 4
+"""Batches of landed rows of many tables that are divided by table at a time: fewer result in few rows of each table,
+whose decoding has a high overhead."""
 _MEMORY_LIMIT = 16 << 20
 """Bytes of compressed blocks that a task holds in memory."""
 
@@ -99,9 +104,13 @@ def small_first(work: Callable[[Key], Result], keys: Iterable[Key], size: Callab
     keys = list(keys)
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         yield from pool.map(work, (key for key in keys if size(key) <= SMALL))
+    used = 0
     for key in keys:
         if size(key) > SMALL:
-            release_memory()
+            if used > _RELEASED:
+                release_memory()
+                used = 0
+            used += size(key)
             yield work(key)
     release_memory()
 
@@ -186,8 +195,9 @@ class Sender:
             self._buffers.setdefault(table, []).append(rows)
             self._sizes[table] = self._sizes.get(table, 0) + rows.nbytes
         most = self._batch_bytes
-        while self._sizes and (max(self._sizes.values()) > most // 2 or sum(self._sizes.values()) > most):
-            yield from self._send(max(self._sizes, key=lambda number: self._sizes[number]))
+        if self._sizes and (self._sizes.get(table, 0) > most // 2 or sum(self._sizes.values()) > most):
+            while sum(self._sizes.values()) > most // 2:
+                yield from self._send(max(self._sizes, key=lambda number: self._sizes[number]))
             release_memory()
 
     def rest(self) -> Batches:
@@ -263,18 +273,17 @@ def file_groups_of(ids: pa.Array, ends: Sequence[str]) -> npt.NDArray[np.int64]:
 
 
 def gathered(batches: Batches, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield rows in batches of about ``batch_bytes``."""
+    """Yield rows in batches of about :data:`_GATHERED` times ``batch_bytes``."""
     buffer: list[pa.RecordBatch] = []
     size = 0
-    for batch in batches:
-        if len(batch):
+    for batch in chain(batches, [None]):
+        if batch is not None and len(batch):
             buffer.append(batch)
             size += batch.nbytes
-        if size > batch_bytes:
-            yield from pa.Table.from_batches(buffer).combine_chunks().to_batches()
-            buffer, size = [], 0
-    if buffer:
-        yield from pa.Table.from_batches(buffer).combine_chunks().to_batches()
+        if size > _GATHERED * batch_bytes or (batch is None and buffer):
+            rows = pa.Table.from_batches(buffer).combine_chunks()
+            buffer, size = [], 0  # release before the next step
+            yield from rows.to_batches()
 
 
 def split(rows: pa.RecordBatch, numbers: npt.NDArray[Any]) -> Iterator[tuple[int, pa.RecordBatch]]:
