@@ -20,9 +20,9 @@ from airflow_provider_sfstream.exceptions import LandingError
 from airflow_provider_sfstream.tables.changes.changed_files import ChangedFiles, Since, StoredFiles, changed_files
 from airflow_provider_sfstream.tables.decode.arrow_columns import record_batch
 from airflow_provider_sfstream.tables.replica.file_groups import divided_ids, file_groups_of_table
-from airflow_provider_sfstream.tables.rows.arrow_rows import Numbers, as_batch, distinct, is_true
+from airflow_provider_sfstream.tables.rows.arrow_rows import Numbers, as_batch, distinct, is_true, split
 from airflow_provider_sfstream.tables.rows.event_batches import Batches
-from airflow_provider_sfstream.tables.rows.shuffle import Spool, file_groups_of, packed, split, unpacked
+from airflow_provider_sfstream.tables.rows.shuffle import Spool, file_groups_of, packed, unpacked
 from airflow_provider_sfstream.tables.runner.embedded import part_batches
 from airflow_provider_sfstream.tables.runner.engine import JobFiles
 

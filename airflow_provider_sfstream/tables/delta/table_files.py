@@ -96,7 +96,7 @@ class TableFileWriter:
         if self._writer is None:
             self._filesystem.create_dir(self.path.rpartition("/")[0] or ".", recursive=True)
             self._sink = self._filesystem.open_output_stream(self.path)
-            is_small = first.nbytes <= _SMALL
+            is_small = self.buffered <= _SMALL
             self._writer = pa.parquet.ParquetWriter(
                 self._sink,
                 self._schema.with_metadata({**(self._schema.metadata or {}), **_CALENDAR}),

@@ -27,7 +27,7 @@ from airflow_provider_sfstream.tables.event_log.config import EventLogMetrics
 from airflow_provider_sfstream.tables.event_log.tables import KEYS, PARTITION_BY, Dates
 from airflow_provider_sfstream.tables.job_config import BATCH_BYTES
 from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE, Quarantine
-from airflow_provider_sfstream.tables.rows.arrow_rows import NO_PLACES, Places, places_of
+from airflow_provider_sfstream.tables.rows.arrow_rows import NO_PLACES, Places, places_of, split
 from airflow_provider_sfstream.tables.rows.event_batches import (
     ENVELOPE,
     PARTITIONS,
@@ -39,7 +39,7 @@ from airflow_provider_sfstream.tables.rows.event_batches import (
     decode_rows,
     refused_rows,
 )
-from airflow_provider_sfstream.tables.rows.shuffle import Spool, gathered, packed, small_first, split, unpacked
+from airflow_provider_sfstream.tables.rows.shuffle import Spool, gathered, packed, small_first, unpacked
 from airflow_provider_sfstream.tables.runner.engine import Engine, Frame, each_table
 
 if TYPE_CHECKING:

@@ -29,7 +29,6 @@ from airflow_provider_sfstream.tables.replica.rewritten_files import REWRITTEN, 
 from airflow_provider_sfstream.tables.rows.applied_changes import record_lengths
 from airflow_provider_sfstream.tables.rows.arrow_rows import (
     are_equal,
-    count_true,
     distinct,
     each_once,
     replaced,
@@ -267,7 +266,7 @@ class _Range:
         self._has_row[places.drop_null().to_numpy()] = True
         base = rows.filter(chosen)
         if isinstance(self._plan.merge, RefreshMerge):
-            self._gone += count_true(self._plan.merge.gone(base, self._incoming(places)))
+            self._gone += self._plan.merge.gone(base, self._incoming(places)).true_count
         new, dropped = self._merge(base, places)
         remains = pc.invert(dropped)
         if len(base) == len(rows):
@@ -278,9 +277,8 @@ class _Range:
 
     def _new_rows(self) -> Iterator[pa.RecordBatch]:
         """Yield rows for the records without a stored row."""
-        places = np.flatnonzero(~self._has_row)
-        at_once = rows_at_once(self._rows, self._plan.batch_bytes // _STEPS)
-        schema = self._plan.schema
+        places, schema = np.flatnonzero(~self._has_row), self._plan.schema
+        at_once = rows_at_once(self._rows, self._plan.batch_bytes // _STEPS) if len(places) else 1
         for start in range(0, len(places), at_once):
             records = pa.array(places[start : start + at_once])
             base = pa.RecordBatch.from_arrays([pa.nulls(len(records), each.type) for each in schema], schema=schema)

@@ -14,7 +14,6 @@ import pyarrow as pa
 from airflow_provider_sfstream.tables.delta.delta_table import TableFile
 from airflow_provider_sfstream.tables.delta.table_files import WRITTEN, TableFileWriter
 from airflow_provider_sfstream.tables.replica.file_groups import FileGroup
-from airflow_provider_sfstream.tables.rows.arrow_rows import count_true
 from airflow_provider_sfstream.tables.rows.shuffle import file_groups_of
 
 REWRITTEN = pa.schema(
@@ -115,4 +114,4 @@ class Output:
             self._writers[number] = TableFileWriter(self._filesystem, path, self._schema)
         self._writers[number].append(rows)
         dirty, deleted = self._counts.get(number, (0, 0))
-        self._counts[number] = dirty + count_true(rows["_dirty"]), deleted + count_true(rows["_deleted"])
+        self._counts[number] = dirty + rows["_dirty"].true_count, deleted + rows["_deleted"].true_count

@@ -158,7 +158,7 @@ def record_lengths(changes: pa.RecordBatch) -> Numbers:
 
 
 def _numbers(column: pa.Array) -> Numbers:
-    return pc.fill_null(column.cast(pa.int64()), _NULL).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    return pc.fill_null(column.view(pa.int64()), _NULL).to_numpy()  # type: ignore[no-any-return]
 
 
 def set_words(sets: pa.Array, columns: int) -> Numbers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -87,8 +87,11 @@ def as_batch(table: pa.Table) -> pa.RecordBatch:
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
-def count_true(column: pa.BooleanArray) -> int:
-    return int(pc.sum(column).as_py() or 0)
+def split(rows: pa.RecordBatch, numbers: Numbers) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield each distinct number with its rows, in their order."""
+    order = np.argsort(numbers, kind="stable")
+    for places in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(rows) else ():
+        yield int(numbers[places[0]]), rows if len(places) == len(rows) else rows.take(pa.array(places))
 
 
 def is_true(column: pa.Array) -> Numbers:

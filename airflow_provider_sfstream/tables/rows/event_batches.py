@@ -27,6 +27,7 @@ from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
 from airflow_provider_sfstream.tables.decode.json_decoding import JsonDecoder, SelfDescribedDecoder
 from airflow_provider_sfstream.tables.decode.self_described import Field, Format
+from airflow_provider_sfstream.tables.rows.arrow_rows import split
 from airflow_provider_sfstream.tables.rows.hidden_values import Hidden, stored
 
 ENVELOPE: dict[str, ColumnType] = {
@@ -184,10 +185,10 @@ def _by_source(
 
 def by_value(batch: pa.RecordBatch, column: str) -> Iterator[tuple[Any, pa.RecordBatch]]:
     """Split a batch by the values of a column."""
-    values = batch.column(column)
-    for value in pa.compute.unique(values).to_pylist():
-        chosen = values.is_null() if value is None else pa.compute.fill_null(pa.compute.equal(values, value), False)
-        yield value, batch if pa.compute.all(chosen).as_py() else batch.filter(chosen)
+    encoded = batch.column(column).dictionary_encode(null_encoding="encode")
+    values = encoded.dictionary.to_pylist()
+    for number, rows in split(batch, encoded.indices.to_numpy()):
+        yield values[number], rows
 
 
 def _assemble(

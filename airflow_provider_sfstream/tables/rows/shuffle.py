@@ -284,10 +284,3 @@ def gathered(batches: Batches, batch_bytes: int) -> Iterator[pa.RecordBatch]:
             rows = pa.Table.from_batches(buffer).combine_chunks()
             buffer, size = [], 0  # release before the next step
             yield from rows.to_batches()
-
-
-def split(rows: pa.RecordBatch, numbers: npt.NDArray[Any]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield each distinct number with its rows, in their order."""
-    order = np.argsort(numbers, kind="stable")
-    for places in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(rows) else ():
-        yield int(numbers[places[0]]), rows if len(places) == len(rows) else rows.take(pa.array(places))
