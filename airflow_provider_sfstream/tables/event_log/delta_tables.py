@@ -27,7 +27,7 @@ from airflow_provider_sfstream.tables.event_log.config import EventLogMetrics
 from airflow_provider_sfstream.tables.event_log.tables import KEYS, PARTITION_BY, Dates
 from airflow_provider_sfstream.tables.job_config import BATCH_BYTES
 from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE, Quarantine
-from airflow_provider_sfstream.tables.rows.arrow_rows import NO_PLACES, Places, places_of, split
+from airflow_provider_sfstream.tables.rows.arrow_rows import NO_PLACES, Numbers, Places, places_of
 from airflow_provider_sfstream.tables.rows.event_batches import (
     ENVELOPE,
     PARTITIONS,
@@ -53,6 +53,8 @@ _OUTSIDE = "outside_interval"
 """Key of ``counts``: events that do not count in the interval. Each other key is a decoder, for the events it read."""
 _DECODED_ROWS = 8_192
 """Most landed rows to decode at a time."""
+_GATHERED = 2
+"""Batches of landed rows that are gathered if they are of several tables: few rows of a table have a high overhead."""
 _OPEN_TABLES = 16
 """Tables whose files are written at the same time. Rows of more tables are spooled, so that each has few files."""
 
@@ -102,15 +104,17 @@ def by_table(
     schema_ids, tables = pa.array([id_ for id_, _ in pairs], pa.string()), pa.array([n for _, n in pairs], pa.int32())
     own = pc.index_in(pa.array(own_tables, pa.string()), value_set=pa.array(list(plans), pa.string()))
     columns = [*(len(plan.columns) for plan in plans.values()), 0]
-    # Splitting small batches by table would result in few rows at a time, which have a high overhead.
-    for batch in gathered(batches, batch_bytes) if len(plans) > 1 else batches:
+
+    def table_of(batch: pa.RecordBatch) -> Numbers:
         numbers = tables.take(pc.index_in(batch.column("schema_id"), value_set=schema_ids))
         if own_tables:
             has_schema = pc.is_in(batch.column("format"), value_set=pa.array(WITH_SCHEMA))
             numbers = pc.if_else(has_schema, numbers, own.take(batch.column("window")))
-        for table, part in split(batch, pc.fill_null(numbers, len(plans)).to_numpy()):
-            for landed in decoded_at_once(part, columns[table], batch_bytes):
-                yield table, landed
+        return pc.fill_null(numbers, len(plans)).to_numpy()  # type: ignore[no-any-return]
+
+    for table, rows in gathered(batches, _GATHERED * batch_bytes if len(plans) > 1 else 0, table_of):
+        for landed in decoded_at_once(rows, columns[table], batch_bytes):
+            yield table, landed
 
 
 def decoded_at_once(rows: pa.RecordBatch, columns: int, batch_bytes: int) -> Iterator[pa.RecordBatch]:

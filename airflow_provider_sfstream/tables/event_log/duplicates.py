@@ -161,7 +161,7 @@ def _of_landed_events(batches: Batches) -> Batches:
     """Yield the keys of landed rows, and then those of the tables' rows with the same replay IDs."""
     landed: list[pa.Array] = []
     ids: pa.Array | None = None
-    for keys in gathered(batches, BATCH_BYTES):  # each lookup hashes all IDs first
+    for _, keys in gathered(batches, BATCH_BYTES):  # each lookup hashes all IDs first
         is_landed = keys.column("place").is_valid()
         if ids is None:
             yield keys.filter(is_landed)

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.job_config import BATCH_BYTES
+from airflow_provider_sfstream.tables.rows.arrow_rows import as_batch, split
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 
 Key = TypeVar("Key")
@@ -27,9 +28,6 @@ SMALL = 256 << 10
 _AT_ONCE = 4
 _RELEASED = 8 << 20
 """Bytes of rows after which :func:`small_first` returns memory to the system; for fewer, that takes too long."""
-_GATHERED = 4
-"""Batches of landed rows of many tables that are divided by table at a time: fewer result in few rows of each table,
-whose decoding has a high overhead."""
 _MEMORY_LIMIT = 16 << 20
 """Bytes of compressed blocks that a task holds in memory."""
 
@@ -272,15 +270,25 @@ def file_groups_of(ids: pa.Array, ends: Sequence[str]) -> npt.NDArray[np.int64]:
     return np.searchsorted(np.array([end.encode() for end in ends]), encoded_ids)
 
 
-def gathered(batches: Batches, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield rows in batches of about :data:`_GATHERED` times ``batch_bytes``."""
-    buffer: list[pa.RecordBatch] = []
+def _zeros(rows: pa.RecordBatch) -> npt.NDArray[Any]:
+    return np.zeros(len(rows), np.int64)
+
+
+def gathered(
+    batches: Batches, most: int, number_of: Callable[[pa.RecordBatch], npt.NDArray[Any]] = _zeros
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield each number with its rows, in their order, after about ``most`` bytes of rows of all numbers.
+
+    :param number_of: returns the number of each row.
+    """
+    parts: dict[int, list[pa.RecordBatch]] = {}
     size = 0
     for batch in chain(batches, [None]):
-        if batch is not None and len(batch):
-            buffer.append(batch)
+        if batch is not None:
             size += batch.nbytes
-        if size > _GATHERED * batch_bytes or (batch is None and buffer):
-            rows = pa.Table.from_batches(buffer).combine_chunks()
-            buffer, size = [], 0  # release before the next step
-            yield from rows.to_batches()
+            for number, rows in split(batch, number_of(batch)):
+                parts.setdefault(number, []).append(rows)
+        if batch is None or size > most:
+            size = 0
+            for number in sorted(parts):  # each is freed as soon as it is processed
+                yield number, as_batch(pa.Table.from_batches(parts.pop(number)))
