@@ -18,6 +18,7 @@ from airflow_provider_sfstream.monitoring.status import (
     Document,
     drain_document,
     event_log_document,
+    failed_section,
     subject_key,
     task_document,
     windows_document,
@@ -135,19 +136,18 @@ def _table(before: Mapping[str, Any] | None, metrics: Mapping[str, Any], at: str
 
 
 def report_failure(operator: BaseOperator, report: Mapping[str, str], certainty: Mapping[str, Certainty]) -> None:
-    """Store the section ``failed`` of the stream or the tables of an operator: report and certainty, by label."""
+    """Store the failure of a task as a section of its stream or its tables: report and certainty, by label."""
     from airflow.sdk import get_current_context
 
-    def facts(_: Document | None) -> Document:
-        return _signed({"report": dict(report), "certainty": dict(certainty)}, get_current_context())
-
-    if hasattr(operator, "topic") and hasattr(operator, "subscription"):
-        with suppress(ConfigurationError):  # the topic may be the cause of the failure
-            _store(landed_stream_uri(operator), {"failed": facts})
-        return
     output_url = getattr(operator, "output_url", None)
-    if isinstance(output_url, str) and not has_credentials(output_url):  # why it may be that the task fails
-        _store(output_url, {"failed": facts})
+    # The topic may be the cause of the failure; outside of a task there is no context.
+    with suppress(ConfigurationError, RuntimeError):
+        failed = _signed({"report": dict(report), "certainty": dict(certainty)}, get_current_context())
+        steps: dict[str, Step] = {failed_section(failed["task"]): lambda _: failed}
+        if hasattr(operator, "topic") and hasattr(operator, "subscription"):
+            _store(landed_stream_uri(operator), steps)
+        elif isinstance(output_url, str) and not has_credentials(output_url):  # why it may be that the task fails
+            _store(output_url, steps)
 
 
 def _signed(facts: Mapping[str, Any], context: Context) -> Document:

@@ -78,8 +78,7 @@ def worst_level(levels: Iterable[Level]) -> Level:
 
 def findings_of(known: ReportedStatus, subject: str, limits: HealthLimits, now: datetime) -> Iterator[Finding]:
     """Yield the findings about a subject of the status, a failed task first."""
-    failed = known.failure(subject)
-    if failed is not None:
+    for failed in known.failures(subject):
         task, error = failed["task"], failed.get("report", {}).get("Error", "see its log")
         detail = f"{task['dag_id']}.{task['task_id']} failed at {failed['at']}: {error}"
         yield Finding("failure", "bad", f"Task {task['task_id']} failed: {error}", detail, True)

@@ -78,20 +78,22 @@ class ReportedStatus:
         newest = max((each for each in signed if "task" in each), key=_time, default=None)
         return None if newest is None else str(newest["task"]["dag_id"])
 
-    def failure(self, subject: str) -> Document | None:
-        """Return the last failure of a task about ``subject``, unless the task, or a drain of the stream's new events,
-        succeeded later."""
-        failed = self.section(subject, "failed")
-        if not failed:
-            return None
-        successes = self._successes(subject, failed["task"])
-        return failed if all(_time(failed) > datetime.fromisoformat(at) for at in successes) else None
+    def failures(self, subject: str) -> list[Document]:
+        """Return the last failure of each task about ``subject``, the newest first, unless the task, or a drain of the
+        stream's new events, succeeded later."""
+        failed = [each for section, each in self.sections(subject).items() if _kind(section) == "failed"]
+        open_ones = [
+            each
+            for each in failed
+            if all(_time(each) > datetime.fromisoformat(at) for at in self._successes(subject, each["task"]))
+        ]
+        return sorted(open_ones, key=_time, reverse=True)
 
     def _successes(self, subject: str, task: Mapping[str, Any]) -> Iterator[str]:
         """Yield the times of successes that end the failure of a task."""
         # Several tasks report about one stream or folder: the success of one does not resolve the failure of another.
         for section, document in self._sections[subject].items():
-            if section in _NO_SUCCESS or "at" not in document or document.get("reason") == "waiting":
+            if _kind(section) in _NO_SUCCESS or "at" not in document or document.get("reason") == "waiting":
                 continue
             if section == "drain" and not _is_signed_by(document, task, "dag_id", "run_id"):
                 # A cleared run may return earlier windows, and a backfill does not drain new events.
@@ -103,15 +105,19 @@ class ReportedStatus:
         )
 
     def failed_folders(self) -> list[str]:
-        """Return the folders of tables whose last task failed, and that no reported stream was written to."""
+        """Return the folders of tables with the failure of a task, and that no reported stream was written to."""
         written = {folder for uri in self.streams() for folder in self.folders(uri)}
         folders = (subject for subject in self._sections if connection_of(subject) is None)
-        return sorted(folder for folder in folders if folder not in written and self.failure(folder))
+        return sorted(folder for folder in folders if folder not in written and self.failures(folder))
 
     def allocations(self, uri: str) -> Iterator[tuple[str, float, float]]:
         """Yield the name, the used amount and the maximum of each allocation of the stream's org."""
         for document in self._allocations.get(connection_of(uri) or "", ()):
             yield document["allocation"], document["max"] - document["remaining"], document["max"]
+
+
+def _kind(section: str) -> str:
+    return section.partition(".")[0]
 
 
 def _is_signed_by(document: Document, task: Mapping[str, Any], *parts: str) -> bool:

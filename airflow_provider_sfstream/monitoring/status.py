@@ -68,7 +68,7 @@ class Status:
     :param subject: the URI of a landed stream (:class:`~airflow_provider_sfstream.salesforce.stream_uris.StreamUri`),
         the URL of the folder of a replica's tables, or the Airflow connection of an allocation.
     :param section: the kind of task: ``drain``, ``windows``, ``wait``, ``replica``, ``refresh``, ``tables``,
-        ``failed``, ``event_log.`` with the folder of its tables, or ``allocation.`` with its name.
+        ``failed.`` with the task, ``event_log.`` with the folder of its tables, or ``allocation.`` with its name.
     """
 
     subject: str
@@ -79,6 +79,11 @@ class Status:
 def subject_key(subject: str) -> str:
     """Return the short key of a subject (32 hex digits)."""
     return hashlib.sha256(subject.encode()).hexdigest()[:32]
+
+
+def failed_section(task: Mapping[str, Any]) -> str:
+    """Return the section of a task's last failure, which the failure of another task does not replace."""
+    return f"failed.{subject_key('{dag_id}/{task_id}/{map_index}'.format_map(task))[:16]}"
 
 
 @lru_cache(maxsize=10_000)

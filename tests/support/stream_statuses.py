@@ -12,6 +12,7 @@ from airflow_provider_sfstream.monitoring.status import (
     Status,
     drain_document,
     event_log_document,
+    failed_section,
     task_document,
     windows_document,
 )
@@ -87,7 +88,8 @@ def drain_statuses(
 
 def failure_status(now: datetime, subject: str, report: dict[str, str], task_id: str = "drain") -> Status:
     """Return the status that a task writes when it fails now."""
-    return Status(subject, "failed", {**task_fields(now, task_id=task_id), "report": report})
+    fields = task_fields(now, task_id=task_id)
+    return Status(subject, failed_section(fields["task"]), {**fields, "report": report})
 
 
 def healthy(now: datetime) -> list[Status]:

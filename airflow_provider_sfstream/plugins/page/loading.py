@@ -138,7 +138,7 @@ def is_valid(status: Status) -> bool:
     except (ConfigurationError, ValueError, TypeError, KeyError, AttributeError):
         return False
     has_names = all(isinstance(name, str) for name in names)
-    return has_names and utc_offset is not None and (status.section != "failed" or bool(at and pages))
+    return has_names and utc_offset is not None and (not status.section.startswith("failed") or bool(at and pages))
 
 
 def _from_table(conn_id: str, windows_of: str | None) -> LoadedStatuses:

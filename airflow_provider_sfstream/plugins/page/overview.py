@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -35,7 +35,8 @@ def overview(
     reported = ReportedStatus(statuses)
     uris = [uri for uri in reported.streams() if dag_id is None or dag_id in reported.dag_ids(uri)]
     rows = [stream_row(reported, uri, now, existing_dags) for uri in uris]
-    folders = [failure_of(reported, subject, existing_dags) for subject in reported.failed_folders() if dag_id is None]
+    subjects = reported.failed_folders() if dag_id is None else []
+    folders = [failure for subject in subjects for failure in failures_of(reported, subject, existing_dags)]
     return {
         "now": now.isoformat(),
         "banner": banner([row for row in rows if not row["retired"]], now),
@@ -98,16 +99,16 @@ def is_retired(dag_id: str | None, existing_dags: Collection[str] | None) -> boo
     return existing_dags is not None and dag_id is not None and dag_id not in existing_dags
 
 
-def failure_of(known: ReportedStatus, subject: str, existing_dags: Collection[str] | None = None) -> Document | None:
-    """Return the last failure of a subject; ``None`` after a later success."""
-    failed = known.failure(subject)
-    if failed is None:
-        return None
-    report, task = failed.get("report", {}), failed["task"]
-    facts = {"error": report.get("Error", "see its log"), "at": failed["at"], "report": report}
-    links = {"page": task_page(task), "forget": forget_command(subject)}
-    retired = is_retired(task["dag_id"], existing_dags)
-    return {"subject": subject, **facts, "task_id": task["task_id"], **links, "retired": retired}
+def failures_of(
+    known: ReportedStatus, subject: str, existing_dags: Collection[str] | None = None
+) -> Iterator[Document]:
+    """Yield the last failure of each task about a subject without a later success, the newest first."""
+    for failed in known.failures(subject):
+        report, task = failed.get("report", {}), failed["task"]
+        facts = {"error": report.get("Error", "see its log"), "at": failed["at"], "report": report}
+        links = {"page": task_page(task), "forget": forget_command(subject)}
+        retired = is_retired(task["dag_id"], existing_dags)
+        yield {"subject": subject, **facts, "task_id": task["task_id"], **links, "retired": retired}
 
 
 def forget_command(subject: str) -> str:
@@ -142,7 +143,7 @@ def _row(reported: ReportedStatus, uri: str, now: datetime) -> Document:
         "quarantined": sum(_set_aside(document) for document in reported.event_logs(uri)),
         "dirty": sum(table["dirty"] for table in tables),
         "flagged": sum(table["flag"] is not None for table in tables),
-        "failures": [failure for subject in subjects if (failure := failure_of(reported, subject))],
+        "failures": [failure for subject in subjects for failure in failures_of(reported, subject)],
         "allocations": [
             {"name": name, "used": used, "maximum": maximum} for name, used, maximum in reported.allocations(uri)
         ],

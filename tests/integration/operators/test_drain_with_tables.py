@@ -143,9 +143,10 @@ def test_a_failed_job_leaves_the_window_recorded_and_a_retry_writes_it(
     assert "ConfigurationError" in text
     assert f"tables {output}" in text
     assert text.count("Data loss: Nothing: the windows of this run are landed.") == 1, "one failure report"
-    [failed] = [each.document for each in statuses.statuses(subject=output) if each.section == "failed"]
+    [failed] = [each.document for each in statuses.statuses(subject=output) if each.section.startswith("failed.")]
     assert "max_events=1" in failed["report"]["Error"]
-    assert not [each for each in statuses.statuses(subject=URI.replace("Order", "Lone")) if each.section == "failed"]
+    about_stream = [each.section for each in statuses.statuses(subject=URI.replace("Order", "Lone"))]
+    assert not [section for section in about_stream if section.startswith("failed.")]
     assert [SentDataset(each).rows for each in operator.lineage(has_ended=True).outputs] == [2], "the landed stream"
 
     org.publish(topic, [{"Number__c": 3.0}])

@@ -10,6 +10,7 @@ import pytest
 
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.actions.status import report_event_log
+from airflow_provider_sfstream.monitoring.known_status import ReportedStatus
 from airflow_provider_sfstream.monitoring.table_status import TableStatusStore
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
@@ -57,7 +58,7 @@ def test_the_status_of_a_drain_matches_the_record_of_the_org(
     assert stored["windows"]["windows"][-1]["manifest_url"] == result["manifest_url"]
     assert stored["drain"]["task"]["run_id"] == "run-2"
     assert result["asset_uri"] == URI
-    assert "failed" not in stored
+    assert not ReportedStatus(statuses.statuses()).failures(URI)
 
 
 def test_the_status_of_an_event_log_names_the_last_run_with_quarantined_rows(statuses: TableStatusStore) -> None:
@@ -72,18 +73,23 @@ def test_the_status_of_an_event_log_names_the_last_run_with_quarantined_rows(sta
 def test_the_status_of_a_failed_drain_has_its_failure_report(
     org: LocalOrg, statuses: TableStatusStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow.sdk.get_current_context", lambda: context_for("drain", run_id="run-9"))
     org.publish(TOPIC, [{"Number__c": 1.0}])
     drain(tmp_path).execute(context_for("drain"))
     connection = org.airflow_connection()
     connection["extra"] = {**connection["extra"], "consumer_secret": "wrong"}
     set_connection(monkeypatch, "salesforce_default", **connection)
-    with pytest.raises(AirflowFailException):
-        drain(tmp_path).execute(context_for("drain", run_id="run-9"))
-    stored = sections(statuses)
-    assert "refused the login" in stored["failed"]["report"]["Error"]
-    assert stored["failed"]["task"]["run_id"] == "run-9"
-    assert stored["drain"]["task"]["run_id"] == "run-1"
+    # The failure of another task of the stream does not replace the failure of the drain.
+    for task_id in ("drain", "drain_night", "drain"):
+        context = context_for(task_id, run_id="run-9")
+        monkeypatch.setattr("airflow.sdk.get_current_context", lambda context=context: context)
+        with pytest.raises(AirflowFailException):
+            drain(tmp_path).execute(context)
+    failures = ReportedStatus(statuses.statuses()).failures(URI)
+    assert [failure["task"]["task_id"] for failure in failures] == ["drain", "drain_night"]
+    for failure in failures:
+        assert "refused the login" in failure["report"]["Error"]
+        assert failure["task"]["run_id"] == "run-9"
+    assert sections(statuses)["drain"]["task"]["run_id"] == "run-1"
 
 
 def test_a_drain_succeeds_when_its_status_cannot_be_stored(

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_sfstream.monitoring.health import Finding, HealthLimits, findings_of
 from airflow_provider_sfstream.monitoring.known_status import ReportedStatus
-from airflow_provider_sfstream.monitoring.status import Status
+from airflow_provider_sfstream.monitoring.status import Status, failed_section
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
 STREAM, REPLICA, CONNECTION = "sfstream://c/event/A__e?subscription=airflow", "s3://lake/replica", "salesforce_default"
@@ -37,8 +37,9 @@ def drain(**facts: Any) -> Status:
     return Status(STREAM, "drain", document)
 
 
-def failed(hours: float, subject: str = STREAM) -> Status:
-    return Status(subject, "failed", {"at": ago(hours), "task": TASK, "report": {"Error": "LoginError: no"}})
+def failed(hours: float, subject: str = STREAM, **task: Any) -> Status:
+    document = {"at": ago(hours), "task": {**TASK, **task}, "report": {"Error": "LoginError: no"}}
+    return Status(subject, failed_section(document["task"]), document)
 
 
 def written(hours: float, **task: Any) -> Status:
@@ -118,6 +119,10 @@ def test_a_stream_without_the_status_of_a_drain_is_not_healthy() -> None:
         ([drain(), failed(2)], []),
         ([failed(2)], ["orders.drain failed at"]),
         ([failed(2), written(1, task_id="event_log")], ["orders.drain failed at"]),
+        ([failed(2), failed(1, task_id="event_log")], ["orders.event_log failed at", "orders.drain failed at"]),
+        ([failed(2), failed(1, map_index=1)], ["orders.drain failed at", "orders.drain failed at"]),
+        ([failed(3), failed(2, task_id="event_log"), drain()], []),
+        ([failed(3, TABLES), failed(2, TABLES, task_id="other"), written(1)], ["orders.other failed at"]),
         ([failed(2, REPLICA), section("replica", 1), section("refresh", 1, task_id="refresh")], []),
         ([failed(2, REPLICA), section("refresh", 1, task_id="refresh")], ["orders.drain failed at"]),
         ([failed(2, TABLES), written(1)], []),

@@ -323,7 +323,7 @@ URI = "sfstream://salesforce_default/event/Odd__e?subscription=x"
         (URI, "drain", task_fields(NOW) | {"gaps": [3]}),
         (URI, "drain", task_fields(NOW) | {"at": "2026-11-24T12:00:00"}),
         (URI, "windows", {"windows": "none"}),
-        (URI, "failed", {"report": {}}),
+        (URI, "failed.1", {"report": {}}),
         (URI, "event_log.1", task_fields(NOW) | {"output_url": []}),
         ("s3://lake", "tables", {"streams": [{}]}),
         (7, "drain", task_fields(NOW)),

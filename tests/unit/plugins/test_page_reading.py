@@ -90,7 +90,7 @@ def test_event_log_of_another_dag_is_left_out() -> None:
 
 def test_failure_does_not_reveal_a_stream_of_another_dag() -> None:
     drain, windows, _ = healthy(NOW)
-    ours = Status(drain.subject, "failed", {**task_fields(NOW, "mine"), "report": {}})
+    ours = Status(drain.subject, "failed.1", {**task_fields(NOW, "mine"), "report": {}})
     assert reader("mine").readable([drain, windows, ours]) == []
 
 
