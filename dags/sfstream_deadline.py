@@ -20,6 +20,7 @@ from airflow.sdk import DAG
 from airflow_provider_sfstream.notifications.salesforce_stream import SalesforceStreamNotifier
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 
+STREAM = "sfstream://salesforce_default/event/Order__e?subscription=deadline"
 LAKE = os.environ.get("SFSTREAM_LAKE", f"{AIRFLOW_HOME}/sfstream")
 
 try:
@@ -30,7 +31,7 @@ else:
     deadline = DeadlineAlert(
         reference=DeadlineReference.DAGRUN_QUEUED_AT,
         interval=timedelta(hours=6),  # a run that fails within this time is not reported if a later one succeeds
-        callback=AsyncCallback(SalesforceStreamNotifier, kwargs={"http_conn_id": "webhook"}),
+        callback=AsyncCallback(SalesforceStreamNotifier, kwargs={"http_conn_id": "webhook", "streams": [STREAM]}),
     )
 
 with DAG(

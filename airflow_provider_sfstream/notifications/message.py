@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -190,16 +190,17 @@ def _outcome(context: Context) -> str:
     return "The task was skipped." if is_skipped else "The task succeeded."
 
 
-def missed_deadline(context: Mapping[str, Any]) -> StreamMessage | None:
+def missed_deadline(context: Mapping[str, Any], streams: Sequence[str] | None = None) -> StreamMessage | None:
     """Return the message about a DAG run that did not succeed before its deadline.
 
-    ``None`` if Salesforce answered a drain of each stream of the DAG since the run was queued.
+    ``None`` if Salesforce answered a drain of each stream since the run was queued.
 
     :param context: the context of a deadline's callback: the run as in Airflow's API, and the deadline.
+    :param streams: URIs of streams; ``None``: those of the DAG with a status.
     """
     run = context["dag_run"]
     dag_id, run_id = run["dag_id"], run["dag_run_id"]
-    contacts = _contacts(dag_id)
+    contacts = dict.fromkeys(streams or ()) | _contacts(dag_id, streams)
     since = datetime.fromisoformat(run["queued_at"] or run["run_after"])
     late = [uri for uri, contact in contacts.items() if contact is None or contact < since]
     if contacts and not late:
@@ -209,10 +210,11 @@ def missed_deadline(context: Mapping[str, Any]) -> StreamMessage | None:
             dag_id,
         )
         return None
-    streams = [f"{uri} (last response of Salesforce: {contacts[uri] or 'none'})" for uri in late]
+    unknown = "unknown, because no status of a drain could be read"
+    lines = [f"{uri} (last response of Salesforce: {contacts[uri] or unknown})" for uri in late]
     parts = {
         "Error": f"The run is {run['state']}, and should have succeeded by {context['deadline']['deadline_time']}.",
-        "Context": ", ".join(streams) or "no stream of this DAG has a readable status",
+        "Context": ", ".join(lines) or "no stream of this DAG has a readable status",
         "Docs": guide("on-call.md#what-to-do"),
     }
     facts = {"dag_id": dag_id, "task_id": None, "run_id": run_id, "map_index": None, "try_number": None}
@@ -222,8 +224,9 @@ def missed_deadline(context: Mapping[str, Any]) -> StreamMessage | None:
     )
 
 
-def _contacts(dag_id: str) -> dict[str, datetime | None]:
-    """Return the time of Salesforce's last response to a drain, for each stream of a DAG whose status is readable."""
+def _contacts(dag_id: str, streams: Sequence[str] | None) -> dict[str, datetime | None]:
+    """Return the time of Salesforce's last response to a drain of each stream whose status is readable: of these, or of
+    a DAG's."""
     try:
         with closing(open_status_store()) as store:
             reported = ReportedStatus(store.statuses())
@@ -233,6 +236,6 @@ def _contacts(dag_id: str) -> dict[str, datetime | None]:
     contacts = {
         uri: reported.section(uri, "drain").get("contact_at")
         for uri in reported.streams()
-        if reported.owner(uri) == dag_id
+        if (reported.owner(uri) == dag_id if streams is None else uri in streams)
     }
     return {uri: None if contact is None else datetime.fromisoformat(contact) for uri, contact in contacts.items()}

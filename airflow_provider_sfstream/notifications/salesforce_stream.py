@@ -37,7 +37,7 @@ class SalesforceStreamNotifier(BaseNotifier):
     the context. For an error of another package it sends the text; for a task whose process ended, that fact.
 
     As the ``AsyncCallback`` of a deadline alert (Airflow 3.2 and later, with ``http_conn_id``) it reports that a run is
-    late, unless Salesforce has answered a drain of each stream of the DAG since the run was queued.
+    late, unless Salesforce has answered a drain of each of ``streams`` since the run was queued.
 
     After a success it reports the losses in the result: a gap, ``missing`` spans, quarantined rows. A cleared task with
     the same result is reported again.
@@ -57,6 +57,9 @@ class SalesforceStreamNotifier(BaseNotifier):
         path, or a part of them; login and password; headers in its Extra, as for Airflow's ``HttpHook``. (templated)
     :param endpoint: path after the connection's host. (templated)
     :param only_on_loss: after a success, report only losses and quarantined rows. ``False``: each success.
+    :param streams: of a deadline alert, the URIs of the DAG's streams
+        (``sfstream://salesforce_default/event/Order__e?subscription=airflow``). One without a status is late: its last
+        response is unknown. ``None``: those with a status of a task of the DAG; others are not noticed.
     :raises ConfigurationError: at construction, unless exactly one way to send is set.
     """
 
@@ -69,6 +72,7 @@ class SalesforceStreamNotifier(BaseNotifier):
         http_conn_id: str | None = None,
         endpoint: str = "",
         only_on_loss: bool = True,
+        streams: Sequence[str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -81,6 +85,7 @@ class SalesforceStreamNotifier(BaseNotifier):
         self.http_conn_id = http_conn_id
         self.endpoint = endpoint
         self.only_on_loss = only_on_loss
+        self.streams = streams
 
     def __call__(self, *args: Any) -> None:
         """Send the report of the task of this context."""
@@ -113,7 +118,7 @@ class SalesforceStreamNotifier(BaseNotifier):
         from airflow_provider_sfstream.notifications.message import LossSummary, StreamMessage, missed_deadline
 
         if "deadline" in context:
-            return missed_deadline(context)
+            return missed_deadline(context, self.streams)
         task: Any = context.get("ti")
         if "reason" in context:  # of a DAG: the callbacks of its tasks report their results
             succeeded, result = context["reason"] == "success", None

@@ -144,6 +144,25 @@ def test_missed_deadline_is_reported_unless_a_later_drain_succeeded(
         assert str(now - 3 * HOUR) in listener.received[0][2]["context"]
 
 
+def test_missed_deadline_of_a_stream_without_a_status_is_reported_as_unknown(
+    listener: Listener, webhook: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    monkeypatch.setenv("AIRFLOW__SFSTREAM__STATUS_CONN_ID", "status")
+    set_connection(monkeypatch, "status", conn_type="sqlite", host=str(tmp_path / "status.db"))
+    drained, *_ = drain_statuses(now, "/event/Order__e", ended=HOUR)
+    with closing(open_status_store()) as store:
+        store.change(drained.subject, drained.section, lambda _: drained.document)
+    run = {"dag_id": "orders", "dag_run_id": "run-1", "state": "failed", "queued_at": (now - 2 * HOUR).isoformat()}
+    never = drained.subject.replace("Order__e", "Never__e")
+    for streams in ([drained.subject], [drained.subject, never]):
+        notifier = SalesforceStreamNotifier(http_conn_id=webhook, endpoint="late", streams=streams)
+        notifier({"dag_run": run, "deadline": {"deadline_time": now}})  # type: ignore[arg-type]
+    (document,) = (document for _, _, document in listener.received)
+    unknown = "last response of Salesforce: unknown, because no status of a drain could be read"
+    assert document["context"] == f"{never} ({unknown})"
+
+
 @pytest.mark.parametrize(
     ("result", "sent"), [({"gap": GAP}, 1), ({"quarantined": 2}, 1), ({"gap": None}, 0), (None, 0)]
 )
