@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from airflow_provider_sfstream.salesforce.rest.event_channels import (
     topic_of,
     type_of,
 )
+from airflow_provider_sfstream.salesforce.rest.tooling import check_stored
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class EventChannelHook(SalesforceLoginHook):
         :param confirm_removal: required if the channel has other members, or members that get another
             filter, which may exclude more events.
         :raises ConfigurationError: if an argument cannot be used, the channel is of the other type, events would no
-            longer be delivered without ``confirm_removal``, or Salesforce does not accept a value.
+            longer be delivered without ``confirm_removal``, or Salesforce does not accept or store a value.
         """
         name, declared = channel_name(channel), members_of(members, filters, enriched_fields)
         channel_type = type_of(declared[0].entity)
@@ -151,6 +152,7 @@ class EventChannelHook(SalesforceLoginHook):
             if before is not None and not is_changed:
                 return EventChannelChange(before, before)
             after = _channel(client.find(name) or record, client.members(record.name))
+            check_stored(f"channel {name}", _unlike(after, declared, label))
         return EventChannelChange(after, before)
 
     def delete(self, channel: str, *, confirm_removal: bool = False) -> EventChannel | None:
@@ -244,6 +246,16 @@ def _add_or_change(
 
 def _member_of(members: Sequence[ChannelMemberRecord], entity: str) -> ChannelMemberRecord | None:
     return next((row for row in members if row.member.entity == entity), None)
+
+
+def _unlike(channel: EventChannel, members: Sequence[ChannelMember], label: str | None) -> Iterator[str]:
+    """Yield the differences of a channel from its declared members and label."""
+    if label not in (None, channel.label):
+        yield f"label {channel.label!r} instead of {label!r}"
+    stored, declared = ({member.entity: member for member in each} for each in (channel.members, members))
+    for entity in sorted({*stored, *declared}):
+        if not (entity in stored and entity in declared and declared[entity].equals(stored[entity])):
+            yield f"{stored.get(entity, 'no member')} instead of {declared.get(entity, 'no member')}"
 
 
 def _differences(before: ChannelMember, after: ChannelMember) -> list[str]:

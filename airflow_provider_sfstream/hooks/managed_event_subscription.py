@@ -24,6 +24,7 @@ from airflow_provider_sfstream.salesforce.rest.tooling import (
     ReplayPreset,
     SubscriptionState,
     ToolingClient,
+    check_stored,
 )
 from airflow_provider_sfstream.salesforce.topics import Topic
 
@@ -128,7 +129,7 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
         :param error_recovery_replay: start after a committed replay ID that can no longer be read; the same values.
         :param confirm_position_loss: required for ``"stopped"``.
         :raises ConfigurationError: ``"stopped"`` without ``confirm_position_loss``; or it exists on another topic; or
-            Salesforce does not accept a value.
+            Salesforce does not accept or store a value.
         :raises TopicNotFoundError: if it does not exist or is hidden from this user, and ``topic`` is ``None``.
         """
         parsed = ManagedSubscription(subscription)
@@ -148,6 +149,7 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
                 declared = {setting: value for setting, value in settings.items() if value}
                 try:
                     created = client.create(name, topic_name, **(_defaults(name) | declared))
+                    check_stored(str(created), created.differences({"topic_name": topic_name, **declared}))
                     return ManagedEventSubscriptionChange(created, None)
                 except AlreadyExistsError:
                     # Another client created it meanwhile, or this request did and its response was lost.
@@ -162,6 +164,7 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
             after = client.update(parsed, **changes) if changes else before
         if after.state == "STOP" != before.state:
             self.log.warning("Stopped %s on %s. %s", after, after.topic_name, _POSITION_LOST)
+        check_stored(str(after), after.differences(changes))
         return ManagedEventSubscriptionChange(after, before)
 
     def delete(

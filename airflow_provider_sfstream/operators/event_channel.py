@@ -58,7 +58,7 @@ class SalesforceEventChannelOperator(RetriedOperator):
     :param salesforce_conn_id: Airflow connection of the org. (templated)
     :raises ConfigurationError: at construction, if an argument cannot be used, or a deletion is not confirmed; in the
         run, before any change, if fewer events may be delivered without confirmation, or the channel is of the
-        other type; and if Salesforce does not accept a value.
+        other type; and if Salesforce does not accept a value, or has stored another one after the change.
     """
 
     template_fields: Sequence[str] = (

@@ -50,7 +50,8 @@ class ManagedEventSubscriptionOperator(RetriedOperator):
         change, which takes up to about two minutes: it refuses a subscriber, or does not within ten seconds.
     :param visibility_timeout: seconds to wait for that; then the task fails and may be retried.
     :param salesforce_conn_id: Airflow connection of the org. (templated)
-    :raises ConfigurationError: at construction, if an argument cannot be used, or a stop is not confirmed.
+    :raises ConfigurationError: at construction, if an argument cannot be used, or a stop is not confirmed; in the run,
+        if Salesforce does not accept or store a value.
     """
 
     template_fields: Sequence[str] = ("managed_subscription", "topic", "subscription_label", "salesforce_conn_id")

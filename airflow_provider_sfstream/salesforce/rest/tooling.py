@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
-from airflow_provider_sfstream.exceptions import RequestRejectedError, TopicNotFoundError
+from airflow_provider_sfstream.exceptions import ConfigurationError, RequestRejectedError, TopicNotFoundError
 from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription, to_18
 from airflow_provider_sfstream.salesforce.rest.client import RestClient
 
@@ -68,6 +68,15 @@ class ToolingRecordsClient(RestClient):
         return row
 
 
+def check_stored(what: str, differences: Iterable[str]) -> None:
+    """Check that what Salesforce returns after a change does not differ from the declared settings."""
+    if text := "; ".join(differences):
+        raise ConfigurationError(
+            f"{what}: after the change Salesforce has stored {text}, which now applies. Another client may have "
+            "changed it meanwhile: run the task again. If both mean the same, declare the stored value."
+        )
+
+
 def soql_text(text: str) -> str:
     """Return ``text`` as a SOQL string literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
@@ -118,6 +127,12 @@ class ManagedEventSubscriptionRecord:
     def as_dict(self) -> dict[str, Any]:
         """Return the record as a JSON object."""
         return asdict(self)
+
+    def differences(self, declared: Mapping[str, str]) -> Iterator[str]:
+        """Yield the differences of the record from declared settings."""
+        for name, value in declared.items():
+            if getattr(self, name) != value:
+                yield f"{name} {getattr(self, name)!r} instead of {value!r}"
 
     def __str__(self) -> str:
         return f"managed event subscription {self.developer_name} ({self.id})"

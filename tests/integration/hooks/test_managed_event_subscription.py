@@ -146,6 +146,24 @@ def test_subscription_that_another_process_creates_meanwhile_is_adopted(
             hook.ensure(name, topic=TOPIC)
 
 
+def test_settings_that_salesforce_did_not_store_are_an_error(
+    org: LocalOrg, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    with RestProxy.running(org.instance_url) as proxy:
+        set_connection(monkeypatch, "sf", conn_type="salesforce", extra=token_extra(org, proxy))
+        hook = ManagedEventSubscriptionHook("sf")
+        record = hook.ensure(name, topic=TOPIC).record
+        differs = rf"{name} .*stored default_replay 'EARLIEST' instead of 'LATEST'.*run the task again"
+        proxy.answer("PATCH", "/tooling/", 200, {})
+        with pytest.raises(ConfigurationError, match=differs):
+            hook.ensure(name, topic=TOPIC, default_replay="LATEST")
+        proxy.answer("GET", "/tooling/query", 200, {"size": 0, "totalSize": 0, "done": True, "records": []})
+        proxy.answer("POST", "/tooling/", 201, {"id": record.id})
+        with pytest.raises(ConfigurationError, match=differs):
+            hook.ensure(name, topic=TOPIC, default_replay="LATEST")
+        assert hook.ensure(name, topic=TOPIC, default_replay="LATEST").record.default_replay == "LATEST"
+
+
 def test_missing_permissions_are_named(org: LocalOrg, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     with RestProxy.running(org.instance_url) as proxy:
         set_connection(monkeypatch, "sf", conn_type="salesforce", extra=token_extra(org, proxy))

@@ -184,6 +184,29 @@ def test_settings_that_salesforce_rejects_fail_without_retry(
     assert run(name, ACCOUNT)["changed"] is True
 
 
+@pytest.mark.parametrize(
+    ("method", "declared", "differs"),
+    [
+        ("PATCH", {"filters": {ACCOUNT: "Industry = 'Energy'"}}, f"{ACCOUNT} instead of {ACCOUNT} where Industry ="),
+        ("PATCH", {"enriched_fields": {ACCOUNT: ["Name"]}}, f"{ACCOUNT} instead of {ACCOUNT} with Name"),
+        ("POST", {"members": [ACCOUNT, CONTACT]}, f"no member instead of {CONTACT}"),
+        ("DELETE", {"members": [ACCOUNT]}, "OpportunityChangeEvent instead of no member"),
+    ],
+)
+def test_members_that_salesforce_did_not_store_fail_the_task(
+    org: LocalOrg, name: str, monkeypatch: pytest.MonkeyPatch, method: str, declared: dict[str, Any], differs: str
+) -> None:
+    members = [ACCOUNT, "OpportunityChangeEvent"]
+    run(name, *members)
+    arguments: dict[str, Any] = {"members": members, "confirm_removal": True, **declared}
+    with RestProxy.running(org.instance_url) as proxy:
+        extra = {"access_token": org.token(), "instance_url": proxy.url}
+        set_connection(monkeypatch, "salesforce_default", conn_type="salesforce", extra=extra)
+        proxy.answer(method, f"{OBJECTS}Member", 200, {})
+        with pytest.raises(AirflowFailException, match=rf"(?s)channel {name}: .*stored {differs}.*run the task again"):
+            run(name, *arguments.pop("members"), **arguments)
+
+
 @pytest.mark.parametrize("forwards", [False, True], ids=["refused", "answer lost"])
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", f"{OBJECTS}Member"), ("PATCH", OBJECTS), ("DELETE", OBJECTS), ("POST", OBJECTS)]
