@@ -29,8 +29,8 @@ class CheckSalesforceStreamsOperator(BaseOperator):
 
     It contacts neither Salesforce nor a storage, so that it also alerts when these do not respond. Give the DAG that
     has it an alert of Airflow's, or :class:`~airflow_provider_sfstream.notifications.salesforce_stream.\
-SalesforceStreamNotifier`. The metrics of every status are emitted in each run, so that ages and headroom also change
-    while no drain runs.
+SalesforceStreamNotifier`. Each run emits the metrics of every status that do not belong to one run, so that ages and
+    headroom also change while no drain runs.
 
     By default it is not retried, so that no alert is late.
 
@@ -90,7 +90,7 @@ SalesforceStreamNotifier`. The metrics of every status are emitted in each run, 
             if self.streams is None:
                 stored = self._without_retired(stored, context["ti"])
             for status in stored:
-                emit_metrics(status.subject, status.section, status.document)
+                emit_metrics(status.subject, status.section, status.document, is_new=False)
             reported, now = ReportedStatus(stored), datetime.now(UTC)
             findings = [
                 (subject, finding)

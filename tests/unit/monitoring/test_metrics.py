@@ -80,6 +80,13 @@ def test_each_documented_metric_is_emitted_with_its_tags(emitted: GaugeRecorder)
     assert emitted.gauges["allocation_remaining"] == (10, {"salesforce_conn_id": "salesforce_default"})
 
 
+def test_a_check_does_not_emit_the_numbers_of_an_earlier_run_again(emitted: GaugeRecorder) -> None:
+    for subject, section, document in documents():
+        emit_metrics(subject, section, document, is_new=False)
+    state = ("headroom", "confirmed_age", "contact_age", "last_event_age", "gaps", "dirty_rows", "flagged_tables")
+    assert emitted.gauges.keys() == set(state)
+
+
 def test_unknown_values_are_not_emitted(emitted: GaugeRecorder) -> None:
     emit_metrics(STREAM, "drain", {"retention": 1.0, "gaps": []})
     assert emitted.gauges.keys() == {"gaps"}
