@@ -46,6 +46,7 @@ with DAG(
         landing_url=f"{LAKE}/on_event/landing",
         on_invalid_replay="{{ params.on_invalid_replay }}",
         replay_store=REPLAY_STORE,
+        max_events=1_000_000,  # limit of event_log for a run; the next run drains the rest immediately
         max_seconds=600,  # limit for a topic that is never idle; the next run follows immediately
         skip_if_empty=True,  # a watcher may start two runs for the same events; the second finds none
         event_log={"output_url": f"{LAKE}/on_event/tables"},

@@ -128,8 +128,9 @@ class EmbeddedEngine:
         if self._max_events is not None and count > self._max_events:
             raise ConfigurationError(
                 f"{len(event_counts)} windows have {count:,} events, more than max_events={self._max_events:,}, the "
-                f"limit of a run on this worker. Nothing was written, and no event is lost. Use {self._elsewhere}, "
-                "which writes the same tables, or pass fewer windows to each run."
+                f"limit of a run on this worker. Nothing was written, and no event is lost. Pass fewer windows to each "
+                "run, or, if one window is too large: increase max_events, which needs more memory, or use "
+                f"{self._elsewhere}, which writes the same tables."
             )
 
     def landed_rows(self, windows: Sequence[Manifest], *, verify: bool) -> ArrowFrame:

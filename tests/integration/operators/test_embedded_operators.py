@@ -133,6 +133,7 @@ def test_windows_above_max_events_fail_and_name_the_spark_operator(tmp_path: Pat
         task.execute(context_for("small"))
     message = "\n".join([str(caught.value), *caught.value.__notes__])
     assert f"SparkSubmit{operator.__name__}" in message
+    assert "one window is too large: increase max_events" in message
     assert "no event is lost" in message
     assert not (tmp_path / "tables").exists()
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset, salesforce_topic_asset
+from airflow_provider_sfstream.operators.event_log import EventLogOperator
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 from tests.support import scheduling
 from tests.support.airflow_database import airflow_database
@@ -86,6 +87,13 @@ def test_the_example_dag_survives_serialization() -> None:
     assert watcher.trigger["classpath"] == salesforce_topic_asset("/event/Order__e").watchers[0].trigger.serialize()[0]
     assert read.max_active_runs == 1
     assert DagSerialization.to_dict(parse(EXAMPLE).dags["sfstream_on_event"]) == encoded
+
+
+def test_the_example_dag_drains_no_more_events_in_a_run_than_its_table_job_accepts() -> None:
+    """A larger first backlog is landed in several windows: a job cannot read a part of one."""
+    drain = parse(EXAMPLE).dags["sfstream_on_event"].get_task("drain")
+    job = EventLogOperator(task_id="event_log", windows=[], **drain.event_log)
+    assert (drain.max_events or float("inf")) <= job.max_events
 
 
 def test_two_dag_files_on_one_topic_share_one_watch_at_every_parse(tmp_path: Path) -> None:
