@@ -142,7 +142,7 @@ def drain_interval(
             record = write_interval(catalog, record, replaces=is_void)
     else:
         log.info("Run %s already returned windows for %s; returning them again.", request.run.run_id, request.interval)
-    landed.record_missing(record.missing, record.created_at)
+    landed.record_missing(record.interval, record.missing, record.created_at)
     windows = tuple(
         IntervalWindow(catalog.read_manifest_url(window.manifest_url), window.origin) for window in record.windows
     )

@@ -112,12 +112,16 @@ class LandedStream(RecordedPositions):
             return True
         return False
 
-    def record_missing(self, missing: Sequence[Span], detected_at: datetime) -> None:
-        """Record the missing spans of an interval as gaps, each span once, even if the run is repeated."""
-        recorded_reasons = {gap.reason for gap in self.store.gaps(self.stream)} if missing else set()
+    def record_missing(self, interval: Span, missing: Sequence[Span], detected_at: datetime) -> None:
+        """Record the missing spans of ``interval`` as gaps, each once: the spans grow while events age out."""
+        recorded_reasons = [gap.reason for gap in self.store.gaps(self.stream)] if missing else []
         for span in missing:
-            reason = f"{span} is not landed and could no longer be read, on_expired='partial'"
-            if reason not in recorded_reasons:
+            reason = (
+                f"events of {interval} are not landed and could no longer be read, on_expired='partial', from "
+                f"{span.start.isoformat()} on"
+            )
+            if not any(recorded.startswith(reason) for recorded in recorded_reasons):
+                reason += f", when first detected until {span.end.isoformat()}"
                 gap = Gap(after=None, resumed_at=None, since=span.start, detected_at=detected_at, reason=reason)
                 self.store.record_gap(self.stream, gap)
 

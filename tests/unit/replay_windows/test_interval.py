@@ -262,6 +262,19 @@ def test_partial_returns_landed_windows_and_records_the_gap_once(world: World) -
     assert world.position == position
 
 
+def test_a_repeated_unconfirmed_run_records_its_growing_gap_once(world: World) -> None:
+    world.confirms_end = False
+    for minutes in range(0, 50, 10):
+        world.expired = 4 * 60 + minutes
+        outcome = world.interval(hours(4, 5), "the run", at=76 + minutes / 60, on_expired="partial")
+        assert outcome.confirmed_at is None
+    assert [(missing.start, missing.end > hours(4, 4.6).end) for missing in outcome.missing] == [
+        (hours(4, 5).start, True)
+    ]
+    world.interval(hours(4, 6), "another interval", at=77, on_expired="partial")
+    assert [gap.since for gap in world.store.gaps(STREAM)] == [hours(4, 5).start] * 2
+
+
 def test_scheduled_intervals_move_the_position_and_hold_each_event_once(world: World) -> None:
     spans = [hours(hour, hour + 1) for hour in range(8)]
     outcomes = [world.interval(span, backfill=False, at=hour + 1 + 2 / 60) for hour, span in enumerate(spans)]
