@@ -34,8 +34,8 @@ def read_changes(
     :param output_url: folder of the tables, as in the operators.
     :param table: name of the table, for example ``"Account"`` or ``"Order__e"``.
     :param since: version of the consumer's copy. Text: ``next_since`` of the last result, which also detects that the
-        table was created again. Number: a Delta version. Time with a zone: the last version until then, by the clock of
-        the job that wrote it. ``None``: no version, so all rows are returned as ``insert``.
+        table was created again or restored from a backup. Number: a Delta version. Time with a zone: the last version
+        until then, by the clock of the job that wrote it. ``None``: no version, so all rows are returned as ``insert``.
     :param output_conn_id: Airflow connection of the storage, as in the operators. ``None`` (default): none.
     :return: the changes. Their rows are read when they are used.
     :raises ConfigurationError: ``since`` is invalid, the table does not exist, or that version can no longer be read.

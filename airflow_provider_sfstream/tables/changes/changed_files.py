@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from airflow_provider_sfstream.tables.runner.engine import JobFiles
 Since: TypeAlias = str | int | datetime | None
 StoredFiles: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Files by path, as in ``TableVersion``."""
-_SINCE = re.compile(r"(-1|\d+)(?:@([0-9a-f-]{36}))?")
+_SINCE = re.compile(r"(-1|\d+)(?:@([0-9a-f]{32}))?")
 _EVENT_KEYS = (("window_id", "_ordinal"), ("window_id", "ordinal"))
 """Columns that identify a row of an event log, and of its quarantine."""
 _REPLICA_KEYS = (("Id", "_sequence", "_valid_from"), ("Id",))
@@ -45,14 +46,14 @@ class ChangedFiles:
     schema: pa.Schema
     key: tuple[str, ...]
     number: int = -1
-    table_id: str = ""
+    version_id: str = ""
     removed: StoredFiles = field(default_factory=dict)
     added: StoredFiles = field(default_factory=dict)
 
     @property
     def next_since(self) -> str:
-        """Text that identifies the later version: its number, and Delta's ID of the table."""
-        return f"{self.number}@{self.table_id}" if self.table_id else str(self.number)
+        """Text that identifies the later version: its number, and its :func:`_version_id`."""
+        return f"{self.number}@{self.version_id}" if self.version_id else str(self.number)
 
 
 def changed_files(files: JobFiles, base: str, table: str, since: Since) -> ChangedFiles:
@@ -77,16 +78,15 @@ def changed_files(files: JobFiles, base: str, table: str, since: Since) -> Chang
             f"Below {base}, {table} is neither a table of an event log nor one of a replica (its tables: {names}). No "
             "row was read. Check output_url and the name of the table, with upper and lower case."
         )
-    table_id = str(version.opened.metadata().id)
-    earlier = -1
+    earlier, earlier_id = -1, None
     if isinstance(since, datetime):
         earlier = _number_at(since, log if number is None else store, table)
     elif since is not None:
-        earlier = _number_of(since, location.uri, version, table_id)
-    former = _former(log, earlier, version.number)
-    removed = _difference(former, version)
+        earlier, earlier_id = _parsed(since, location.uri, version.number)
+    former = _former(log, earlier, version.number, earlier_id)
+    removed, added = _difference(former, version), _difference(version, former)
     _check_exist(location, removed, earlier)
-    return ChangedFiles(location, schema, key, version.number, table_id, removed, _difference(version, former))
+    return ChangedFiles(location, schema, key, version.number, _version_id(version), removed, added)
 
 
 def _key(schema: pa.Schema, keys: tuple[tuple[str, ...], ...]) -> tuple[str, ...] | None:
@@ -103,22 +103,25 @@ def _schema_without_rows(snapshot: Snapshot, table: str) -> pa.Schema | None:
     return None
 
 
-def _number_of(since: str | int, uri: str, version: TableVersion, table_id: str) -> int:
+def _version_id(version: TableVersion) -> str:
+    """Return an ID of a version's rows, which no version of another table or history has: file names are random."""
+    content = "\n".join((str(version.opened.metadata().id), *sorted(version.files)))
+    return hashlib.sha256(content.encode()).hexdigest()[:32]
+
+
+def _parsed(since: str | int, uri: str, newest: int) -> tuple[int, str | None]:
+    """Return the number of a version, and its ID if ``since`` has one."""
     match = _SINCE.fullmatch(str(since))
     if match is None:
         raise ConfigurationError(
             f"since={since!r} is not a Delta version, a value of next_since, a time or None. No row was read."
         )
-    if match[2] not in (None, table_id):
+    if (number := int(match[1])) > newest:
         raise ConfigurationError(
-            f"{uri} was deleted and created again: since={since!r} is of the former table. {_REMEDY}"
+            f"{uri} has no version {number}: its version is {newest}. It was deleted and created again, or restored "
+            f"from a backup, or since is of another table. {_REMEDY}"
         )
-    if (number := int(match[1])) > version.number:
-        raise ConfigurationError(
-            f"{uri} has no version {number}: its version is {version.number}. It was created again or restored from a "
-            f"backup, or since is of another table. {_REMEDY}"
-        )
-    return number
+    return number, match[2]
 
 
 def _number_at(time: datetime, versions: TableVersions | SnapshotStore, table: str) -> int:
@@ -144,17 +147,25 @@ def _number_at(time: datetime, versions: TableVersions | SnapshotStore, table: s
     raise ConfigurationError(f"The version of {table} at {time} is no longer recorded. {_REMEDY}")
 
 
-def _former(log: TableVersions, number: int, newest: int) -> TableVersion:
+def _former(log: TableVersions, number: int, newest: int, version_id: str | None) -> TableVersion:
     """Return the earlier version: after a compaction, the version that has the same rows in the compacted files."""
     if number < 0:
         return TableVersion(-1, {}, {})
     try:
-        return log.version(min(log.same_rows_through(number), newest))
+        same_rows = min(log.same_rows_through(number), newest)
+        former = log.version(same_rows)
+        version = former if version_id is None or same_rows == number else log.version(number)
     except ConfigurationError as error:
         raise ConfigurationError(
             f"{log.location.uri} no longer has version {number}: an erasure or the maintenance removed it from the "
             f"log. {_REMEDY}"
         ) from error
+    if version_id not in (None, _version_id(version)):
+        raise ConfigurationError(
+            f"{log.location.uri} was deleted and created again, or restored from a backup: its version {number} is "
+            f"another one than that of since. {_REMEDY}"
+        )
+    return former
 
 
 def _difference(one: TableVersion, other: TableVersion) -> StoredFiles:

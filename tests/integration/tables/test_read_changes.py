@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import shutil
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -274,6 +275,21 @@ def test_a_table_that_was_created_again_is_detected(lake: ChangeLake, tmp_path: 
         read_changes(lake.output, TABLE, since=changes.next_since)
     with pytest.raises(ConfigurationError, match="has no version 7"):
         read_changes(lake.output, TABLE, since=7)
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_a_table_that_was_restored_and_written_again_is_detected(lake: ChangeLake, tmp_path: Path, runs: int) -> None:
+    shutil.copytree(lake.output, tmp_path / "backup")
+    update(lake)
+    changes = read_changes(lake.output, TABLE, since=None)
+    Path(lake.output).rename(tmp_path / "lost")
+    shutil.copytree(tmp_path / "backup", lake.output)
+    with pytest.raises(ConfigurationError, match=r"has no version 1.*since=None"):
+        read_changes(lake.output, TABLE, since=changes.next_since)
+    for _ in range(runs):
+        update(lake)
+    with pytest.raises(ConfigurationError, match=r"restored from a backup.*since=None"):
+        read_changes(lake.output, TABLE, since=changes.next_since)
 
 
 def test_a_name_that_is_no_table_is_refused(lake: ChangeLake) -> None:
