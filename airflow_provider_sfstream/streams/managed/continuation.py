@@ -179,13 +179,17 @@ class Comparison:
         if expected is None:
             return
         deadline = self._clock() + self._patience
-        while self._head is None and not self._is_exhausted and self._clock() < deadline:
+        while self._head is None and not self._is_past(expected) and self._clock() < deadline:
             self._look()  # without yielding None, which would report no event although one was received
         if self._head is not None and _is_same(expected, 0, self._head):
             self.agrees = True
         else:
             self._warn(expected.replay_ids[0])
             yield from self._read_topic(expected)
+
+    def _is_past(self, expected: EventBatch) -> bool:
+        """Return whether the managed stream has ended, or has named a position after the expected event."""
+        return self._is_exhausted or is_later(self._stream.quiet_at or b"", expected.replay_ids[0])
 
     def rest(self) -> Responses:
         """Yield the responses of the managed stream after the events that were yielded, once the two agree."""

@@ -33,7 +33,8 @@ from airflow_provider_sfstream.streams.managed.continuation import (
 )
 from airflow_provider_sfstream.streams.managed.exclusive_stream import LOOK_SECONDS, ExclusiveStream
 
-_PATIENT_SLICES = 2
+_PATIENT_SLICES = 20
+"""Slices of a drain's wait, usually of a second: a managed stream that is slower delivers the topic's events again."""
 
 
 def _check_arguments(

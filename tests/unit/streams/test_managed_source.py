@@ -205,6 +205,15 @@ class Clock:
         self.now += seconds
 
 
+@dataclass
+class Ticking(Clock):
+    step: float = 0.1
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
 def scripted(events: int, *scripts: list[Step], **arguments: Any) -> Salesforce:
     return Salesforce(events, deque(scripts), **arguments)
 
@@ -377,13 +386,8 @@ class TestLostPosition:
         assert salesforce.opened == [rid(2), StartFrom.EARLIEST, rid(1)]
 
     def test_silence_yields_no_event(self) -> None:
-        class Ticking(Clock):
-            def __call__(self) -> float:
-                self.now += 10
-                return self.now
-
         salesforce = scripted(5, [3, 2], ordinary=[None] * 50)
-        stream = responses(source_on(salesforce, Ticking(), is_landed=landed(1, 2, 3)), rid(3))
+        stream = responses(source_on(salesforce, Ticking(step=10), is_landed=landed(1, 2, 3)), rid(3))
         assert list(itertools.islice(stream, 50)) == [None] * 50
 
 
@@ -405,6 +409,21 @@ class TestMovedPosition:
         assert salesforce.opened == [rid(5), rid(6)]
         assert source.commit(rid(400))
         assert (salesforce.committed, len(salesforce.streams)) == (400, 1)
+
+    def test_a_stream_that_is_15_seconds_slower_than_the_topic_delivers_each_event_once(self) -> None:
+        salesforce = scripted(9, [SILENCE] * 75 + [4], committed=5)
+        clock = Ticking()
+        stream = source_on(salesforce, clock).subscribe(TOPIC, rid(5), limit=None, idle_timeout=1.0)  # as in a drain
+        assert events_of(stream) == ids(6, 7, 8, 9)
+        assert salesforce.opened == [rid(5)], "the topic delivers one event"
+        assert clock.now > 15
+
+    def test_a_stream_that_is_past_the_next_event_is_not_waited_for(self) -> None:
+        salesforce = scripted(9, [SILENCE, CAUGHT_UP, *[SILENCE] * 100], committed=9)
+        clock = Ticking()
+        stream = source_on(salesforce, clock).subscribe(TOPIC, rid(5), limit=1, idle_timeout=1.0)
+        assert events_of(stream) == ids(6)
+        assert clock.now < 3
 
     @pytest.mark.parametrize("sizes", [[9], [5, 4], [2, 2, 2, 3], [1] * 9])
     def test_no_event_is_repeated_if_the_position_moved_backward(self, sizes: list[Step]) -> None:
