@@ -22,9 +22,9 @@ from airflow_provider_sfstream.hooks.replay_store import open_replay_store
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
 from airflow_provider_sfstream.hooks.salesforce_allocations import (
     API_REQUESTS,
-    DELIVERED_EVENTS,
     Allocation,
     SalesforceAllocationHook,
+    delivery_allocation,
 )
 from airflow_provider_sfstream.redaction import redacted
 from airflow_provider_sfstream.salesforce.streams import Stream
@@ -101,7 +101,7 @@ def all_checks(names: PreflightNames, topics: Sequence[Topic]) -> list[Check]:
         return f"{names.replay_store!r} can be read; it has positions of {found} of {len(streams)} streams"
 
     checks: list[Check] = [(topic.name, partial(topic_of, topic)) for topic in topics]
-    checks += [("clock", clock), ("allocations", lambda: remaining_allocations(allocations.all()))]
+    checks += [("clock", clock), ("allocations", lambda: remaining_allocations(allocations.all(), topics))]
     checks += [("landing", landing), ("replay store", positions)]
     if names.spark_conn_id:
         checks.append((f"Spark connection {names.spark_conn_id}", partial(_spark, names.spark_conn_id)))
@@ -133,10 +133,12 @@ def clock_difference(server_time: datetime, asked: datetime, answered: datetime)
     return measured
 
 
-def remaining_allocations(allocations: dict[str, Allocation]) -> str:
-    """Return the remaining allocations of drains and refreshes; fail if one is used up or not reported."""
-    used = [allocations[name] for name in (DELIVERED_EVENTS, API_REQUESTS) if name in allocations]
-    unknown = {DELIVERED_EVENTS, API_REQUESTS} - allocations.keys()
+def remaining_allocations(allocations: dict[str, Allocation], topics: Sequence[Topic]) -> str:
+    """Return the remaining allocations of drains of these topics and of refreshes; fail if one is used up or not
+    reported."""
+    names = dict.fromkeys([*(delivery_allocation(topic.name) for topic in topics), API_REQUESTS])
+    used = [allocations[name] for name in names if name in allocations]
+    unknown = names.keys() - allocations.keys()
     text = "; ".join(str(allocation) for allocation in used)
     if unknown or any(allocation.remaining <= 0 for allocation in used):
         missing = f"Salesforce does not report {' and '.join(sorted(unknown))}. " if unknown else ""

@@ -32,7 +32,10 @@ def answered(run: ProbeRun, answer: httpx.Response) -> Any:
 def rest_refusals(run: ProbeRun) -> Any:
     stranger = {"Authorization": "Bearer 00D000000000000!AQ0AQwrong"}
     limits = run.org.rest("GET", "/limits")
-    allocations = ("DailyApiRequests", "DailyDeliveredPlatformEvents", "HourlyPublishedPlatformEvents")
+    allocations = (
+        *("DailyApiRequests", "DailyDeliveredPlatformEvents", "HourlyPublishedPlatformEvents"),
+        *("DailyDurableStreamingApiEvents", "DailyDurableGenericStreamingApiEvents"),
+    )
     return {
         "unknown_token": answered(run, run.org.rest("GET", "/limits", headers=stranger)),
         "unknown_path": answered(run, run.org.rest("GET", "/nothing")),

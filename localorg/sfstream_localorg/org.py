@@ -118,6 +118,9 @@ class Org:
         self.sessions = Sessions(data_dir / "sessions.sqlite3", self.org_id)
         self.deliveries = Allocation(24 * 3600, lambda: self.knobs.delivery_quota, time.monotonic)
         self.monthly_deliveries = Allocation(30 * 24 * 3600, lambda: None, time.monotonic)
+        self.streaming_deliveries = {
+            prefix: Allocation(24 * 3600, lambda: None, time.monotonic) for prefix in ("/topic/", "/u/")
+        }
         self.publications = Allocation(3600, lambda: self.knobs.publish_quota, time.monotonic)
         self.api_requests = Allocation(24 * 3600, lambda: API_REQUESTS, time.monotonic)
         """Count of calls to the REST API. The org does not enforce the limit."""

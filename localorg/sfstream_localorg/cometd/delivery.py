@@ -41,6 +41,8 @@ class Delivery:
                 if not self._is_withheld(subscription):
                     subscription.position = max(subscription.position, horizon)
             self._count(len(found))
+            for prefix, allocation in self._org.streaming_deliveries.items():
+                allocation.use(sum(subscription.channel.startswith(prefix) for subscription, *_ in found))
             yield [self._message(subscription, event, data) for subscription, event, data in found]
             if horizon >= self._through:
                 return

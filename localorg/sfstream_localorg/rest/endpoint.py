@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _DEFAULT_LIMITS = {
     "DailyDeliveredPlatformEvents": 50_000,
+    "DailyDurableGenericStreamingApiEvents": 50_000,
+    "DailyDurableStreamingApiEvents": 50_000,
     "HourlyPublishedPlatformEvents": 50_000,
     "MonthlyPlatformEvents": 1_500_000,
 }
@@ -75,6 +77,8 @@ async def _limits(call: Call) -> Answer:
     counted = {
         "DailyApiRequests": call.org.api_requests,
         "DailyDeliveredPlatformEvents": call.org.deliveries,
+        "DailyDurableGenericStreamingApiEvents": call.org.streaming_deliveries["/u/"],
+        "DailyDurableStreamingApiEvents": call.org.streaming_deliveries["/topic/"],
         "HourlyPublishedPlatformEvents": call.org.publications,
         "MonthlyPlatformEvents": call.org.monthly_deliveries,
     }

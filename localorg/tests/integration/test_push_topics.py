@@ -253,6 +253,19 @@ def test_generic_events_expire_by_streaming_retention_and_platform_events_do_not
     assert [event["expired"] for event in org.record(channel)] == [True]
 
 
+def test_limits_count_delivered_push_topic_and_generic_events(org: LocalOrg, name: str) -> None:
+    topic, channel = org.push_topic(name, QUERY)["name"], org.generic_channel(f"/u/{name}")["name"]
+    before = org.rest("GET", "/limits")
+    with BayeuxClient(org).opened(topic) as client:
+        assert client.subscribe(channel, -2)["successful"]
+        org.publish(topic, [{"sobject": {"Id": "1"}}] * 3)
+        org.publish(channel, [{"payload": "x"}] * 2)
+        assert len(client.poll()) == 5
+    after = org.rest("GET", "/limits")
+    for allocation, events in (("DailyDurableStreamingApiEvents", 3), ("DailyDurableGenericStreamingApiEvents", 2)):
+        assert before[allocation]["Remaining"] - after[allocation]["Remaining"] == events
+
+
 def test_pubsub_api_has_no_push_topics_and_generic_channels(org: LocalOrg, name: str) -> None:
     for topic in (org.push_topic(name, QUERY)["name"], org.generic_channel(f"/u/{name}")["name"]):
         with pytest.raises(grpc.RpcError) as caught:

@@ -65,7 +65,8 @@ def test_working_requirements_are_reported_and_no_position_moves(
         results = {each["check"]: each["result"] for each in found}
         assert f"Logged in to org {org.org_id}" in results[TOPIC]
         assert "Salesforce supports 31.0 to 40.0 until Summer '27" in results[TOPIC]
-        assert "remain" in results["allocations"]
+        for name in ("DailyDeliveredPlatformEvents", "DailyDurableStreamingApiEvents", "DailyApiRequests"):
+            assert f"{name}: " in results["allocations"]
         assert f"positions of {recorded} of 3 streams" in results["replay store"]
         assert str(spark_master) in results["Spark connection spark_default"]
         drain = DrainReplayWindowOperator(

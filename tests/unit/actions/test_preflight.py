@@ -56,19 +56,28 @@ def test_the_pubsub_api_needs_no_advice() -> None:
     assert api_advice(Topic.parse("/event/Order__e")) == ""
 
 
+ORDERS, PUSH_TOPIC, PUSH_TOPIC_EVENTS = "/event/Order__e", "/topic/Orders", "DailyDurableStreamingApiEvents"
+
+
 def test_remaining_allocations_are_reported() -> None:
-    reported = remaining_allocations(allocations(**{DELIVERED_EVENTS: 1, API_REQUESTS: 999}, HourlyTimeBasedWorkflow=0))
-    assert reported == "DailyDeliveredPlatformEvents: 1 of 1,000 remain; DailyApiRequests: 999 of 1,000 remain"
+    org = allocations(**{DELIVERED_EVENTS: 1, PUSH_TOPIC_EVENTS: 2, API_REQUESTS: 999}, HourlyTimeBasedWorkflow=0)
+    reported = remaining_allocations(org, [Topic.parse(name) for name in (ORDERS, "/data/ChangeEvents", PUSH_TOPIC)])
+    assert reported == (
+        "DailyDeliveredPlatformEvents: 1 of 1,000 remain; DailyDurableStreamingApiEvents: 2 of 1,000 remain; "
+        "DailyApiRequests: 999 of 1,000 remain"
+    )
 
 
 @pytest.mark.parametrize(
-    ("reported", "words"),
+    ("topic", "reported", "words"),
     [
-        ({DELIVERED_EVENTS: 0, API_REQUESTS: 5}, "0 of 1,000 remain"),
-        ({DELIVERED_EVENTS: 5, API_REQUESTS: -2}, "-2 of 1,000 remain"),
-        ({API_REQUESTS: 5}, f"Salesforce does not report {DELIVERED_EVENTS}"),
+        (ORDERS, {DELIVERED_EVENTS: 0, API_REQUESTS: 5}, "0 of 1,000 remain"),
+        (ORDERS, {DELIVERED_EVENTS: 5, API_REQUESTS: -2}, "-2 of 1,000 remain"),
+        (ORDERS, {API_REQUESTS: 5}, f"Salesforce does not report {DELIVERED_EVENTS}"),
+        (PUSH_TOPIC, {PUSH_TOPIC_EVENTS: 0, DELIVERED_EVENTS: 5, API_REQUESTS: 5}, f"{PUSH_TOPIC_EVENTS}: 0 of 1,000"),
+        (PUSH_TOPIC, {DELIVERED_EVENTS: 5, API_REQUESTS: 5}, f"Salesforce does not report {PUSH_TOPIC_EVENTS}"),
     ],
 )
-def test_exhausted_or_missing_allocation_is_refused(reported: dict[str, int], words: str) -> None:
+def test_exhausted_or_missing_allocation_is_refused(topic: str, reported: dict[str, int], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        remaining_allocations(allocations(**reported))
+        remaining_allocations(allocations(**reported), [Topic.parse(topic)])
