@@ -71,7 +71,8 @@ class DrainReplayWindowOperator(DrainOperator):
     :param landing_conn_id: Airflow connection for ``landing_url``, if it needs one. (templated)
     :param replay_store: where the position is stored: ``"variable"``, an Airflow Variable (one writer at a time);
         ``"table"``, a database table that is safe with concurrent runs; ``"landing"``, a file of the landing (one
-        writer at a time). ``None``: ``"landing"`` with a managed subscription, else ``"variable"``.
+        writer at a time), lost together with it: the stream then looks new. ``None``: ``"landing"`` with a managed
+        subscription, else ``"variable"``.
     :param replay_store_conn_id: Airflow connection of that database (``sqlite``, ``postgres``, ``mysql``). (templated)
     :param start_from: begin of a stream without a recorded position: ``"earliest"`` (the oldest retained event),
         ``"latest"`` (only new events) or a replay ID as hex text. If the landing has windows of the stream, its replay
