@@ -33,9 +33,11 @@ if TYPE_CHECKING:
 
 State = Literal["running", "stopped"]
 VisibleState = Literal[State, "deleted"]
+SeenState = VisibleState | None
 _STATES: Mapping[State, SubscriptionState] = {"running": "RUN", "stopped": "STOP"}
-_SHOWN: Mapping[VisibleState, str] = {
-    "running": "refuses no subscriber",
+_SHOWN: Mapping[SeenState, str] = {
+    None: "refuses no subscriber; no response showed its state",
+    "running": "is running",
     "stopped": "is stopped",
     "deleted": "was not found",
 }
@@ -142,11 +144,11 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
             "error_recovery_replay": error_recovery_replay,
             "state": _STATES[state],
         }
+        declared = {setting: value for setting, value in settings.items() if value}
         with self.get_conn() as client:
             before = client.find(parsed)
             if before is None and topic_name is not None and parsed.developer_name is not None:
                 name = parsed.developer_name
-                declared = {setting: value for setting, value in settings.items() if value}
                 try:
                     created = client.create(name, topic_name, **(_defaults(name) | declared))
                     check_stored(str(created), created.differences({"topic_name": topic_name, **declared}))
@@ -158,9 +160,7 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
                         raise
             before = before or client.get(parsed)
             _check_identity(before, parsed, topic_name)
-            changes: dict[str, Any] = {
-                name: value for name, value in settings.items() if value not in (None, getattr(before, name))
-            }
+            changes = {setting: value for setting, value in declared.items() if value != getattr(before, setting)}
             after = client.update(parsed, **changes) if changes else before
         if after.state == "STOP" != before.state:
             self.log.warning("Stopped %s on %s. %s", after, after.topic_name, _POSITION_LOST)
@@ -184,25 +184,22 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
         return record
 
     def wait_until_visible(
-        self,
-        subscription: str,
-        state: VisibleState = "running",
-        *,
-        timeout: float = VISIBILITY_TIMEOUT,
-    ) -> None:
+        self, subscription: str, state: VisibleState = "running", *, timeout: float = VISIBILITY_TIMEOUT
+    ) -> bool:
         """Wait until the Pub/Sub API has ``subscription`` in ``state``.
 
         It subscribes, commits nothing, and closes the stream. That occupies the subscription's only stream for a
         moment, so call it only right after a change, when there is no other consumer.
 
         - A refusal means that the change is not visible yet; an event or an empty response, that it is. Ten seconds
-          without any of them count as visible too: a refusal is expected immediately.
+          without any of them end the wait for a running one too: a refusal is expected immediately.
         - One event at most is delivered, and again to the consumer. It counts towards the delivery allocation.
         - A connected consumer stays connected, and its presence also shows the change. A consumer that connects in that
-          moment is refused. Salesforce frees it within 15 seconds, and a drain waits for that; if
-          the network fails in that moment, it can take 15 minutes.
+          moment is refused. Salesforce frees it within 15 seconds, and a drain waits for that; if the network fails in
+          that moment, it can take 15 minutes.
 
         :param timeout: seconds.
+        :return: ``False`` if the wait ended without a response that shows the state.
         :raises ServiceUnavailableError: if the change is not visible within ``timeout``.
         """
         from airflow_provider_sfstream.hooks.salesforce_pubsub import pubsub_arguments
@@ -211,8 +208,9 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
         parsed = ManagedSubscription(subscription)
         self.log.info("Waiting until managed event subscription %s %s at the Pub/Sub API.", parsed.text, _SHOWN[state])
         with PubSubClient(self.token_provider(), **pubsub_arguments(self.settings())) as client:
-            wait_until_seen(client, parsed, state, timeout=timeout)
-        self.log.info("Managed event subscription %s %s at the Pub/Sub API.", parsed.text, _SHOWN[state])
+            seen = wait_until_seen(client, parsed, state, timeout=timeout)
+        self.log.info("Managed event subscription %s at the Pub/Sub API: it %s.", parsed.text, _SHOWN[seen])
+        return seen is not None
 
     def test_connection(self) -> tuple[bool, str]:
         """Log in and read the managed event subscriptions. Return whether that works, and the failed part otherwise."""
@@ -253,13 +251,12 @@ def _check_identity(
         )
 
 
-def visible_state(client: PubSubClient, subscription: ManagedSubscription, *, silence: float = SILENCE) -> VisibleState:
-    """Return the state of ``subscription`` at the Pub/Sub API now. Log in again once if the token is refused.
+def visible_state(client: PubSubClient, subscription: ManagedSubscription, *, silence: float = SILENCE) -> SeenState:
+    """Return the state of ``subscription`` at the Pub/Sub API now, ``None`` without a response. Log in again once.
 
     Only the Pub/Sub API reports this state: to a subscriber it answers "not found" until it has applied the creation,
     and "stopped" until it has applied a start (Pub/Sub API guide, "Managed Event Subscriptions"). An active consumer is
-    an answer too. A successful subscription is closed immediately and commits nothing: Salesforce delivers its events
-    again to the next consumer.
+    an answer too. A subscription is closed immediately and commits nothing: its events are delivered again.
 
     :param silence: seconds to wait for a response, before and after Salesforce has answered another request.
     """
@@ -270,12 +267,13 @@ def visible_state(client: PubSubClient, subscription: ManagedSubscription, *, si
         return _observe(client, subscription, silence)
 
 
-def _observe(client: PubSubClient, subscription: ManagedSubscription, silence: float) -> VisibleState:
+def _observe(client: PubSubClient, subscription: ManagedSubscription, silence: float) -> SeenState:
     try:
         with closing(client.managed_subscribe(subscription, limit=1, idle_timeout=silence)) as stream:
             if next(stream, None) is None:
                 client.prove_contact(_STANDARD_CHANNEL)  # a refusal that was sent before has arrived by then
-                next(stream, None)
+                if next(stream, None) is None:
+                    return None
     except TopicNotFoundError:
         return "deleted"
     except SubscriptionStoppedError:
@@ -295,17 +293,18 @@ def wait_until_seen(
     silence: float = SILENCE,
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> None:
+) -> SeenState:
     """Wait until ``subscription`` has the state ``expected`` at the Pub/Sub API. Retry after temporary errors.
 
     :param timeout: seconds within which the last attempt begins. ``silence``: see :func:`visible_state`.
+    :return: ``expected``; ``None`` if a running one only did not refuse the subscriber.
     """
     deadline = now() + timeout
     while True:
         try:
             state = visible_state(client, subscription, silence=silence)
-            if state == expected:
-                return
+            if state == expected or (state is None and expected == "running"):
+                return state
             last = f"the managed event subscription {_SHOWN[state]}"
         except ServiceUnavailableError as error:
             last = str(error)

@@ -46,8 +46,9 @@ class ManagedEventSubscriptionOperator(RetriedOperator):
         subscription ``"EARLIEST"``, although Salesforce's own default is ``LATEST``.
     :param error_recovery_replay: begin after a committed replay ID that can no longer be read: the same values.
     :param confirm_position_loss: must be ``True`` with ``state="stopped"``: you accept that the position is lost.
-    :param wait_until_visible: after it was created, started or stopped, succeed only once the Pub/Sub API shows the
-        change, which takes up to about two minutes: it refuses a subscriber, or does not within ten seconds.
+    :param wait_until_visible: after it was created, started or stopped, wait until the Pub/Sub API shows the change,
+        which takes up to about two minutes. For a running one without events, it is enough that a subscriber is not
+        refused within ten seconds; the log then has that its state is not shown.
     :param visibility_timeout: seconds to wait for that; then the task fails and may be retried.
     :param salesforce_conn_id: Airflow connection of the org. (templated)
     :raises ConfigurationError: at construction, if an argument cannot be used, or a stop is not confirmed; in the run,

@@ -284,7 +284,7 @@ class TestVisibility:
     ) -> None:
         published = org.publish(TOPIC, [{"Amount__c": float(n)} for n in range(3)])
         subscription = hook.ensure(name, topic=TOPIC).record.id
-        hook.wait_until_visible(subscription, timeout=60)
+        assert hook.wait_until_visible(subscription, timeout=60), "an event shows it"
         record = org.record(TOPIC)
         seen = wait_until(lambda: read(org, name, len(record)), what="the end of the stream of the probe")
         assert seen == [event["replay_id"] for event in record]

@@ -85,14 +85,14 @@ class Clock:
 @pytest.mark.parametrize(
     ("answer", "seen"),
     [
-        (None, "running"),
+        (None, None),
         (EVENT, "running"),
         (SubscriptionBusyError("taken"), "running"),
         (SubscriptionStoppedError("stopped"), "stopped"),
         (TopicNotFoundError("unknown"), "deleted"),
     ],
 )
-def test_visible_state_of_each_response(answer: Any, seen: VisibleState) -> None:
+def test_visible_state_of_each_response(answer: Any, seen: VisibleState | None) -> None:
     client: Any = ScriptedClient(answer)
     assert visible_state(client, ORDERS) == seen
     assert client.limits == [1], "the look requests one event only"
@@ -100,7 +100,7 @@ def test_visible_state_of_each_response(answer: Any, seen: VisibleState) -> None
 
 
 def test_a_refused_token_is_renewed_once() -> None:
-    client: Any = ScriptedClient(SessionExpiredError("expired"), None)
+    client: Any = ScriptedClient(SessionExpiredError("expired"), EVENT)
     assert visible_state(client, ORDERS) == "running"
     assert client.renewed == 1
     client = ScriptedClient(SessionExpiredError("expired"), SessionExpiredError("expired"))
@@ -117,8 +117,8 @@ def test_silence_without_contact_raises_the_contact_error() -> None:
     assert client.streams[0].closed
 
 
-def wait(client: Any, expected: VisibleState, clock: Clock, timeout: float = 20.0) -> None:
-    wait_until_seen(client, ORDERS, expected, timeout=timeout, interval=5.0, now=clock.now, sleep=clock.sleep)
+def wait(client: Any, expected: VisibleState, clock: Clock, timeout: float = 20.0) -> VisibleState | None:
+    return wait_until_seen(client, ORDERS, expected, timeout=timeout, interval=5.0, now=clock.now, sleep=clock.sleep)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def wait(client: Any, expected: VisibleState, clock: Clock, timeout: float = 20.
 )
 def test_wait_repeats_the_look_until_the_expected_state_is_visible(expected: VisibleState, answers: list[Any]) -> None:
     client, clock = ScriptedClient(*answers), Clock()
-    wait(client, expected, clock)
+    assert wait(client, expected, clock) == (None if answers[-1] is None else expected), "silence shows nothing"
     assert len(client.streams) == len(answers)
     assert clock.slept == [5.0] * (len(answers) - 1)
     assert all(stream.closed for stream in client.streams)
