@@ -128,7 +128,10 @@ def _copies(unreadable: Places) -> Rows:
 
     def rows(batches: Batches) -> Batches:
         keys = pa.Table.from_batches(_of_landed_events(batches), EVENT_KEYS)
-        events, count = _numbered_events(keys)
+        ids = keys["replay_id"].combine_chunks().dictionary_encode()
+        if len(ids.dictionary) == len(keys):
+            return  # each event has one row
+        events, count = _numbered_events(ids.indices, keys["stream"])
         places, owner = (pc.fill_null(keys[name], _NONE).to_numpy() for name in ("place", "owner"))
         del keys
         is_landed = places != _NONE
@@ -163,21 +166,21 @@ def _of_landed_events(batches: Batches) -> Batches:
     ids: pa.Array | None = None
     for _, keys in gathered(batches, BATCH_BYTES):  # each lookup hashes all IDs first
         is_landed = keys.column("place").is_valid()
+        found = keys if is_landed.true_count == len(keys) else keys.filter(is_landed)
         if ids is None:
-            yield keys.filter(is_landed)
-            landed.append(keys.column("replay_id").filter(is_landed))
-            if pc.all(is_landed).as_py():
+            yield found
+            landed.append(found.column("replay_id"))
+            if len(found) == len(keys):
                 continue
             ids = pc.unique(pa.chunked_array(landed))
-        elif pc.any(is_landed).as_py():
+        elif len(found):
             raise RuntimeError("A key of a landed row was received after the keys of tables.")
         is_stored = pc.and_(pc.invert(is_landed), pc.is_in(keys.column("replay_id"), value_set=ids))
         yield keys.filter(is_stored)
 
 
-def _numbered_events(keys: pa.Table) -> tuple[Numbers, int]:
-    """Return the number of the event of each key, from 0, and the number of events."""
-    ids, streams = keys["replay_id"].combine_chunks().dictionary_encode().indices, keys["stream"].to_numpy()
-    numbers = ids.to_numpy().astype(np.int64) * (1 + streams.max(initial=0)) + streams
+def _numbered_events(ids: pa.Array, streams: pa.ChunkedArray) -> tuple[Numbers, int]:
+    """Return the number of the event of each row, from 0, and the number of events."""
+    numbers = ids.to_numpy().astype(np.int64) * (1 + pc.max(streams).as_py()) + streams.to_numpy()
     events = pa.array(numbers).dictionary_encode()
     return events.indices.to_numpy(), len(events.dictionary)

@@ -89,9 +89,12 @@ def as_batch(table: pa.Table) -> pa.RecordBatch:
 
 def split(rows: pa.RecordBatch, numbers: Numbers) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield each distinct number with its rows, in their order."""
+    if len(rows) and (numbers == numbers[0]).all():
+        yield int(numbers[0]), rows
+        return
     order = np.argsort(numbers, kind="stable")
     for places in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(rows) else ():
-        yield int(numbers[places[0]]), rows if len(places) == len(rows) else rows.take(pa.array(places))
+        yield int(numbers[places[0]]), rows.take(pa.array(places))
 
 
 def is_true(column: pa.Array) -> Numbers:
