@@ -170,8 +170,6 @@ WRITTEN = pa.schema(
     ]
 )
 """Schema of a row for each file: the values of a :class:`TableFile`."""
-_PARTITION_ROW_GROUP = 2 * ROW_GROUP
-"""Bytes of Arrow columns in a row group. Most fields of an event are empty, and take almost no space in a file."""
 _OPEN = 64
 """Maximum open files of a task: each has buffers for its columns, and on an object store the part being sent."""
 
@@ -224,7 +222,7 @@ class PartitionFiles:
             folders = [f"{name}={value}" for name, value in partition.items()]
             folder = "/".join([*folders, *values[len(folders) :]])
             self._writer(table, folder, rows.schema, partition).append(rows)
-            while sum(writer.buffered for writer, _ in self._open.values()) > _PARTITION_ROW_GROUP:
+            while sum(writer.buffered for writer, _ in self._open.values()) > ROW_GROUP:
                 max((writer for writer, _ in self._open.values()), key=lambda writer: writer.buffered).flush()
 
     def close(self) -> list[tuple[str, TableFile]]:
@@ -239,7 +237,7 @@ class PartitionFiles:
             if len(self._open) == _OPEN:
                 self._close(max(self._open, key=lambda open_key: self._open[open_key][0].buffered))
             path = f"{table}/{folder}/part-{uuid.uuid4().hex}.parquet".removeprefix("/")
-            self._open[key] = TableFileWriter(self._filesystem, path, schema, _PARTITION_ROW_GROUP), partition
+            self._open[key] = TableFileWriter(self._filesystem, path, schema), partition
         return self._open[key][0]
 
     def _close(self, key: tuple[str, str]) -> None:

@@ -65,7 +65,7 @@ def test_no_files_are_written_without_rows(tmp_path: Path) -> None:
 
 
 def test_buffered_rows_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_files, "_PARTITION_ROW_GROUP", 1000)
+    monkeypatch.setattr(table_files, "ROW_GROUP", 1000)
     batches = [batch(*((n, ONE, "a") for n in range(start, start + 40))) for start in range(0, 400, 40)]
     (summary,) = written(tmp_path, *batches)
     file = pq.ParquetFile(tmp_path / summary["path"])
