@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -30,6 +31,15 @@ _numbers = itertools.count()
 def hook(org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> ManagedEventSubscriptionHook:
     set_connection(monkeypatch, "sf", **org.airflow_connection())
     return ManagedEventSubscriptionHook("sf")
+
+
+@pytest.fixture
+def proxy(org: LocalOrg, hook: ManagedEventSubscriptionHook, monkeypatch: pytest.MonkeyPatch) -> Iterator[RestProxy]:
+    """Proxy of the REST API, which the hook's connection names."""
+    with RestProxy.running(org.instance_url) as proxy:
+        urls = {"instance_url": proxy.url, "pubsub_endpoint": f"http://{org.grpc_target}"}
+        set_connection(monkeypatch, "sf", conn_type="salesforce", extra={"access_token": org.token(), **urls})
+        yield proxy
 
 
 @pytest.fixture
@@ -128,58 +138,45 @@ def test_missing_subscription_without_topic_or_by_id_is_refused(
 
 
 def test_subscription_that_another_process_creates_meanwhile_is_adopted(
-    org: LocalOrg, monkeypatch: pytest.MonkeyPatch, name: str
+    proxy: RestProxy, hook: ManagedEventSubscriptionHook, name: str
 ) -> None:
     """The other process creates it between query and request. The hook then changes the settings that differ."""
-    with RestProxy.running(org.instance_url) as proxy:
-        set_connection(monkeypatch, "sf", conn_type="salesforce", extra=token_extra(org, proxy))
-        hook = ManagedEventSubscriptionHook("sf")
-        record = hook.ensure(name, topic=TOPIC).record
-        nothing = {"size": 0, "totalSize": 0, "done": True, "records": []}
-        proxy.answer("GET", "/tooling/query", 200, nothing)
-        won = hook.ensure(name, topic=TOPIC)
-        assert (won.changed, won.record) == (False, record)
-        proxy.answer("GET", "/tooling/query", 200, nothing)
-        assert hook.ensure(name, topic=TOPIC, default_replay="LATEST").before == record
-        proxy.answer("GET", "/tooling/query", 200, nothing, times=2)
-        with pytest.raises(ConfigurationError, match="DUPLICATE_DEVELOPER_NAME"):
-            hook.ensure(name, topic=TOPIC)
+    record = hook.ensure(name, topic=TOPIC).record
+    nothing = {"size": 0, "totalSize": 0, "done": True, "records": []}
+    proxy.answer("GET", "/tooling/query", 200, nothing)
+    won = hook.ensure(name, topic=TOPIC)
+    assert (won.changed, won.record) == (False, record)
+    proxy.answer("GET", "/tooling/query", 200, nothing)
+    assert hook.ensure(name, topic=TOPIC, default_replay="LATEST").before == record
+    proxy.answer("GET", "/tooling/query", 200, nothing, times=2)
+    with pytest.raises(ConfigurationError, match="DUPLICATE_DEVELOPER_NAME"):
+        hook.ensure(name, topic=TOPIC)
 
 
 def test_settings_that_salesforce_did_not_store_are_an_error(
-    org: LocalOrg, monkeypatch: pytest.MonkeyPatch, name: str
+    proxy: RestProxy, hook: ManagedEventSubscriptionHook, name: str
 ) -> None:
-    with RestProxy.running(org.instance_url) as proxy:
-        set_connection(monkeypatch, "sf", conn_type="salesforce", extra=token_extra(org, proxy))
-        hook = ManagedEventSubscriptionHook("sf")
-        record = hook.ensure(name, topic=TOPIC).record
-        differs = rf"{name} .*stored default_replay 'EARLIEST' instead of 'LATEST'.*run the task again"
-        proxy.answer("PATCH", "/tooling/", 200, {})
-        with pytest.raises(ConfigurationError, match=differs):
-            hook.ensure(name, topic=TOPIC, default_replay="LATEST")
-        proxy.answer("GET", "/tooling/query", 200, {"size": 0, "totalSize": 0, "done": True, "records": []})
-        proxy.answer("POST", "/tooling/", 201, {"id": record.id})
-        with pytest.raises(ConfigurationError, match=differs):
-            hook.ensure(name, topic=TOPIC, default_replay="LATEST")
-        assert hook.ensure(name, topic=TOPIC, default_replay="LATEST").record.default_replay == "LATEST"
+    record = hook.ensure(name, topic=TOPIC).record
+    differs = rf"{name} .*stored default_replay 'EARLIEST' instead of 'LATEST'.*run the task again"
+    proxy.answer("PATCH", "/tooling/", 200, {})
+    with pytest.raises(ConfigurationError, match=differs):
+        hook.ensure(name, topic=TOPIC, default_replay="LATEST")
+    proxy.answer("GET", "/tooling/query", 200, {"size": 0, "totalSize": 0, "done": True, "records": []})
+    proxy.answer("POST", "/tooling/", 201, {"id": record.id})
+    with pytest.raises(ConfigurationError, match=differs):
+        hook.ensure(name, topic=TOPIC, default_replay="LATEST")
+    assert hook.ensure(name, topic=TOPIC, default_replay="LATEST").record.default_replay == "LATEST"
 
 
-def test_missing_permissions_are_named(org: LocalOrg, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    with RestProxy.running(org.instance_url) as proxy:
-        set_connection(monkeypatch, "sf", conn_type="salesforce", extra=token_extra(org, proxy))
-        hook = ManagedEventSubscriptionHook("sf")
-        proxy.error("POST", "/tooling/", 403, "INSUFFICIENT_ACCESS", "insufficient access rights")
-        with pytest.raises(AccessDeniedError, match=f"{name}.*Customize Application"):
-            hook.ensure(name, topic=TOPIC)
-        proxy.error("GET", "/tooling/query", 400, "INVALID_TYPE", "sObject type is not supported")
-        ok, message = hook.test_connection()
-        assert not ok
-        assert message.startswith("Tooling API: ")
-        assert "View Setup" in message
-
-
-def token_extra(org: LocalOrg, proxy: RestProxy) -> dict[str, str]:
-    return {"access_token": org.token(), "instance_url": proxy.url, "pubsub_endpoint": f"http://{org.grpc_target}"}
+def test_missing_permissions_are_named(proxy: RestProxy, hook: ManagedEventSubscriptionHook, name: str) -> None:
+    proxy.error("POST", "/tooling/", 403, "INSUFFICIENT_ACCESS", "insufficient access rights")
+    with pytest.raises(AccessDeniedError, match=f"{name}.*Customize Application"):
+        hook.ensure(name, topic=TOPIC)
+    proxy.error("GET", "/tooling/query", 400, "INVALID_TYPE", "sObject type is not supported")
+    ok, message = hook.test_connection()
+    assert not ok
+    assert message.startswith("Tooling API: ")
+    assert "View Setup" in message
 
 
 def test_stopping_and_starting(
