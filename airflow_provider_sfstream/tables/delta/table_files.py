@@ -45,12 +45,11 @@ class TableFileWriter:
 
     :param filesystem: a ``pyarrow.fs.FileSystem`` whose root is the table's folder.
     :param path: path in it. The path must never have been used before.
-    :param row_group: bytes of Arrow columns in a row group.
     """
 
-    def __init__(self, filesystem: Any, path: str, schema: pa.Schema, row_group: int = ROW_GROUP) -> None:
+    def __init__(self, filesystem: Any, path: str, schema: pa.Schema) -> None:
         self.path, self.rows, self.buffered = path, 0, 0
-        self._schema, self._row_group = schema, row_group
+        self._schema = schema
         self._batches: list[pa.RecordBatch] = []
         self._metadata: list[pa.parquet.FileMetaData] = []
         self._filesystem = filesystem
@@ -62,14 +61,14 @@ class TableFileWriter:
         self._batches.append(batch)
         self.rows += len(batch)
         self.buffered += batch.nbytes
-        if self.buffered > self._row_group:
+        if self.buffered > ROW_GROUP:
             self.flush()
 
     def flush(self) -> None:
         """Write buffered rows as a row group, or as several if one batch is larger than a row group."""
         if self._batches:
             table = pa.Table.from_batches(self._batches)
-            groups = max(1, round(self.buffered / self._row_group))
+            groups = max(1, round(self.buffered / ROW_GROUP))
             self._parquet_writer(table).write_table(table, row_group_size=math.ceil(len(table) / groups))
         self._batches, self.buffered = [], 0
 

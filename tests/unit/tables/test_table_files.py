@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_sfstream.tables.delta import table_files
 from airflow_provider_sfstream.tables.delta.table_files import ROW_GROUP, TableFileWriter
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 
@@ -96,9 +97,10 @@ def test_column_without_bounds_has_no_null_count(tmp_path: Path) -> None:
     assert stats["nullCount"]["day"] == 2
 
 
-def test_table_file_buffer_is_bounded(tmp_path: Path) -> None:
+def test_table_file_buffer_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_files, "ROW_GROUP", 1000)
     filesystem = TableLocation(str(tmp_path)).filesystem()
-    writer = TableFileWriter(filesystem, "file.parquet", pa.schema([("n", pa.int64())]), row_group=1000)
+    writer = TableFileWriter(filesystem, "file.parquet", pa.schema([("n", pa.int64())]))
     for start in range(0, 400, 40):
         writer.append(pa.RecordBatch.from_pydict({"n": list(range(start, start + 40))}))
         assert writer.buffered <= 1000
