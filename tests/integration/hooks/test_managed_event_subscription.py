@@ -287,6 +287,10 @@ class TestVisibility:
         assert seen == [event["replay_id"] for event in record]
         assert seen[-3:] == published
 
+    def test_silence_shows_no_state(self, hook: ManagedEventSubscriptionHook, name: str) -> None:
+        hook.ensure(name, topic=TOPIC, default_replay="LATEST")
+        assert not hook.wait_until_visible(name, timeout=60)
+
     def test_probe_does_not_disturb_a_running_consumer(
         self, org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str
     ) -> None:

@@ -44,6 +44,13 @@ def stays(batches: Iterator[pa.RecordBatch], unreadable: Places) -> dict[int, bo
     return found
 
 
+def test_a_landed_row_after_the_rows_of_tables_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates, "BATCH_BYTES", 1)
+    late = [*keys([(0, b"1", 0, None)]), *keys([(0, b"1", None, 0)]), *keys([(0, b"1", 1, None)])]
+    with pytest.raises(RuntimeError, match="after the keys of tables"):
+        stays(iter(late), NO_PLACES)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_stored_rows_do_not_depend_on_the_division_of_keys(seed: int) -> None:
     shape = random.Random(seed)
