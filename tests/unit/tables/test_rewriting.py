@@ -243,7 +243,7 @@ def test_records_without_changes_are_kept(tmp_path: Path) -> None:
 
 
 def test_row_groups_outside_a_range_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_files.TableFileWriter.__init__, "__defaults__", (800,))
+    monkeypatch.setattr(table_files, "ROW_GROUP", 800)
     monkeypatch.setattr(rewriting, "_STEPS", 10)
     replica, shape, read = Replica(tmp_path, batch_bytes=4_000), random.Random(3), []
     replica.run([full(each, number) for number, each in enumerate(RECORDS, 1)])
